@@ -1,4 +1,4 @@
-//! Everything in this workspace is compiled for the checker.
+//! Compiles everything in this workspace for the checker.
 
 fn main() {
     println!("cargo:rustc-cfg=checker");

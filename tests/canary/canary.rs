@@ -1,4 +1,4 @@
-//! The other tests can fail: a library that leaves out a rule of coherence is found out.
+//! Proof that the other tests can fail: they detect a library that omits a coherence rule.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A library that is wrong on purpose is found out.
+//! Deliberately wrong libraries are detected.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! Failovers at random, of clusters of three servers with the extension on. Beside a load, servers are killed, stopped, and
-//! replaced by copies of others; joiners and donors are killed in the middle; extensions are switched and bypassed whenever. Then
-//! the primary dies, or is stopped, and another one takes over.
+//! Random failovers of clusters of three servers with the extension on. Under load, servers are killed, stopped and replaced by
+//! copies of others. Joiners and donors are killed halfway; extensions are switched and bypassed at any time. Then the primary
+//! is killed or stopped, and another server is promoted.
 //!
-//! After each step every server has the rows that the clients know of, and the servers' own sums agree. After each failover all
-//! cached pages are compared with the data files.
+//! After each step, every server has the rows that the clients expect, and the servers' own checksums agree. After each
+//! failover, all cached pages are compared with the data files.
 //!
-//! `BPE_FAILOVERS_AT_RANDOM` is how often a primary ends, over all clusters together (`make failovers`); without it nothing is
-//! tried, as `replication`, `galera` and `group_replication` show each kind. `BPE_FAILOVERS_SEED` says what happens in which order.
+//! `BPE_FAILOVERS_AT_RANDOM` is the number of failovers over all clusters (`make failovers`). Without it nothing runs here,
+//! because `replication`, `galera` and `group_replication` cover each kind. `BPE_FAILOVERS_SEED` seeds the order of events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,9 @@ use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
 use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
 
-/// How long the load goes on beside an event. A server that comes back catches up then, however busy the machine is.
+/// Duration of the load beside an event. A returning server catches up within it, however busy the machine is.
 const BESIDE: Duration = Duration::from_secs(8);
-/// Clusters among which the failovers are shared.
+/// Number of clusters that share the failovers.
 const CLUSTERS: u64 = 4;
 
 /// The tests of this subject.
@@ -48,7 +48,7 @@ fn replicas(place: &Place) -> Outcome {
     at_random(&cluster, servers, |_| "backup or clone")
 }
 
-/// Its servers run as another account than root's, without which rsync does not copy.
+/// The servers run as another account than root: rsync refuses to copy as root.
 fn galera(_: &Place) -> Outcome {
     const USER: &str = "nobody";
     let place = Place::readable_by(USER, Flavour::MariaDb1011)?;
@@ -90,18 +90,18 @@ fn group(place: &Place) -> Outcome {
     at_random(&group, Servers::new(servers), |_| "clone")
 }
 
-/// What happens to a server that is not the primary.
+/// Event on a server that is not the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// Nothing but what happens to the extensions.
+    /// Only the extensions are switched.
     None,
     Killed,
     Stopped,
-    /// It gets another server's data.
+    /// The server gets another server's data.
     Replaced,
-    /// The same, but first it is killed in the middle.
+    /// As `Replaced`, but the joiner is killed halfway first.
     JoinerKilled,
-    /// The same, but the one that gives its data is killed in the middle.
+    /// As `Replaced`, but the donor is killed halfway.
     DonorKilled,
 }
 
@@ -114,7 +114,7 @@ const EVENTS: [Event; 6] = [
     Event::DonorKilled,
 ];
 
-/// What was done so far.
+/// Counts of the events so far.
 #[derive(Default)]
 struct Book {
     done: BTreeMap<String, u32>,
@@ -145,7 +145,7 @@ impl Book {
     }
 }
 
-/// A run of one cluster.
+/// The run of one cluster.
 struct Run<'a> {
     cluster: &'a dyn Cluster,
     servers: Servers,
@@ -170,7 +170,7 @@ fn at_random(
         book: Book::default(),
     };
     let mut live = || -> Outcome {
-        // Every one comes before one comes again.
+        // Each event comes once before one repeats.
         let mut order: Vec<Event> = Vec::new();
         for failover in 0..failovers.div_ceil(CLUSTERS) {
             if order.is_empty() {
@@ -201,7 +201,7 @@ fn at_random(
         verification::check_tables(server)?;
     }
     note(format!("seed {seed}: {}", run.book.summary()));
-    // The primary last: it waits for replicas.
+    // The primary stops last: it waits for replicas.
     for number in run.servers.others() {
         run.servers.take(number).stop()?;
     }
@@ -215,7 +215,7 @@ impl Run<'_> {
         Duration::from_millis(self.random.u64(range))
     }
 
-    /// The event happens beside the load, while extensions are switched on the servers that stay.
+    /// Runs the event beside the load, while the extensions on the remaining servers are switched.
     fn meet(&mut self, event: Event, copying: &str) -> Outcome {
         let cluster = self.cluster;
         let mut others = self.servers.others();
@@ -244,7 +244,7 @@ impl Run<'_> {
             gone.push((number, self.servers.take(number)));
         }
         let seed = self.random.u64(..);
-        // The donor is the servers' own; the load and the switching need the others.
+        // The cluster chooses and uses the donor; the load and the switching use the other servers.
         let mut donated = None;
         if let Some(donor) = donor {
             for (_, server) in gone.drain(..) {
@@ -300,7 +300,7 @@ impl Run<'_> {
         self.expect_all_right().context("after the event")
     }
 
-    /// A joiner loses its donor beside the load.
+    /// Kills the donor of a joiner, beside the load.
     fn beside_donor(
         &mut self,
         joiner: usize,
@@ -309,7 +309,7 @@ impl Run<'_> {
     ) -> anyhow::Result<Option<Server>> {
         let (cluster, ledger) = (self.cluster, &self.ledger);
         let number = self.servers.primary_number();
-        // The load needs the primary while the list of servers changes.
+        // The load holds the primary while the list of servers changes.
         let primary = self.servers.take(number);
         let mut joined = None;
         let servers = &mut self.servers;
@@ -322,11 +322,11 @@ impl Run<'_> {
         Ok(joined)
     }
 
-    /// The primary ends, another server takes over, and the old one comes back.
+    /// The primary ends, another server is promoted, and the old one returns.
     fn fail_over(&mut self, copying: &str) -> Outcome {
         let cluster = self.cluster;
         cluster.before_the_end_of_the_primary(&self.servers)?;
-        // On some servers the extension is on, on others it is not.
+        // The extension is on at some servers and off at others.
         for (_, server) in self.servers.running() {
             match self.random.u32(0..4) {
                 0 => server.sql("SET GLOBAL bpe_enabled = OFF")?,
@@ -388,7 +388,7 @@ impl Run<'_> {
         expect_the_same(&self.ledger, &all)
     }
 
-    /// All extensions are on again, all rows right, and all cached pages what the files have.
+    /// Enables all extensions, and checks that all rows are right and all cached pages match the files.
     fn expect_all_right(&mut self) -> Outcome {
         ensure!(self.servers.running().len() == self.servers.count());
         for (number, server) in self.servers.running() {
@@ -410,7 +410,7 @@ impl Run<'_> {
     }
 }
 
-/// Switches and bypasses the extensions of these servers at random until `event` has happened, and returns how often.
+/// Switches and bypasses the extensions of these servers at random until `event` returns; returns the number of changes.
 fn beside_switching(
     servers: &[&Server],
     seed: u64,

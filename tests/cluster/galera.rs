@@ -1,5 +1,5 @@
-//! Three nodes of a Galera cluster, with the extension on in each: a node joins by a copy of another one's data, while that one is
-//! switched; a node is killed and comes back by what it has missed; the node that is written to dies.
+//! A Galera cluster of three nodes, with the extension on in each. A node joins by a copy of another node's data while the
+//! donor is switched. A node is killed and catches up. The node that takes the writes dies.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
 use integration_tests::{Flavour, Outcome, Place, Suite, note, sql};
 
-/// How long others are written to while a node comes. It catches up then, however busy the machine is.
+/// Duration of the load on the other nodes while a node joins. The node catches up within it, however busy the machine is.
 const BESIDE: Duration = Duration::from_secs(10);
 
 /// The tests of this subject.
@@ -29,7 +29,7 @@ fn run_a_cluster(place: &Place, rules: Option<&str>) -> Outcome {
     let first = cluster.begin()?;
     let ledger = Ledger::small(&first)?.paced();
 
-    // A copy of a node that is written to, and switched meanwhile.
+    // A copy of a node under writes, whose extension is switched at the same time.
     let mut second = None;
     ledger.run_while(&first, BESIDE, || {
         std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn run_a_cluster(place: &Place, rules: Option<&str>) -> Outcome {
     ledger.run(&first, Duration::from_secs(2))?;
     expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    // It is killed, and gets what it has missed. The caches of the others are switched and bypassed.
+    // The node is killed and catches up, while another node is in bypass.
     second.kill();
     let mut second = None;
     ledger.run_while(&first, BESIDE, || {
@@ -63,14 +63,14 @@ fn run_a_cluster(place: &Place, rules: Option<&str>) -> Outcome {
     let inherited = sql::figure(&second, "pages_inherited")?;
     expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    // Its data directory becomes another one under what it has cached.
+    // The data directory is replaced while its cached pages remain.
     second.stop()?;
     std::fs::remove_dir_all(cluster.data(1))?;
     let second = cluster.start(1)?;
     ledger.run(&first, Duration::from_secs(2))?;
     expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    // The node that is written to dies, and comes back.
+    // The node that takes the writes dies, and rejoins.
     ledger.run_and_kill(first, Duration::from_millis(1500))?;
     sql::wait_until("a cluster of two", Duration::from_secs(60), || {
         let size = second.status("wsrep_cluster_size")?;
@@ -108,7 +108,7 @@ fn nodes_come_and_go(place: &Place) -> Outcome {
     run_a_cluster(place, None)
 }
 
-/// A node whose library does not drop what is written has rows that the others do not have.
+/// A node whose library does not drop written pages has rows that the other nodes do not have.
 fn a_node_that_drops_nothing_is_noticed(place: &Place) -> Outcome {
     let error = run_a_cluster(place, Some("writes"))
         .err()

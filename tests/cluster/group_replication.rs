@@ -1,5 +1,5 @@
-//! Three members of a group of MySQL servers with one primary, and the extension on in each: a server joins by a clone, which replaces
-//! its data directory under a plugin that is loaded, and restarts itself; a member is killed and comes back; the primary dies.
+//! A group of three MySQL servers with one primary, and the extension on in each. A server joins by a clone, which replaces its
+//! data directory under the loaded plugin and restarts the server. A member is killed and rejoins; the primary dies.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
 use integration_tests::{Flavour, Outcome, Place, Suite, note, sql};
 
-/// How long others are written to while a member comes. It catches up then, however busy the machine is.
+/// Duration of the load on the other members while a member joins. It catches up within that, however busy the machine is.
 const BESIDE: Duration = Duration::from_secs(5);
 
 /// The tests of this subject.
@@ -27,7 +27,7 @@ fn members_come_and_go(place: &Place) -> Outcome {
     let first = group.begin()?;
     let ledger = Ledger::small(&first)?.paced();
 
-    // It clones what is written to, and its source is switched meanwhile.
+    // Clones a server under writes, whose extension is switched at the same time.
     let second = group.prepare(1)?;
     let mut joined = None;
     ledger.run_while(&first, BESIDE, || {
@@ -50,7 +50,7 @@ fn members_come_and_go(place: &Place) -> Outcome {
     ledger.run(&first, Duration::from_secs(2))?;
     expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    // It is killed, and gets what it has missed.
+    // The member is killed and catches up.
     second.kill();
     let mut back = None;
     ledger.run_while(&first, BESIDE, || {
@@ -62,7 +62,7 @@ fn members_come_and_go(place: &Place) -> Outcome {
     let second = back.context("a second member")?;
     expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    // The primary dies, and comes back.
+    // The primary dies, and rejoins.
     ledger.run_and_kill(first, Duration::from_millis(1500))?;
     sql::wait_until("another primary", PATIENCE, || {
         Ok(is_primary(&second)? || is_primary(&third)?)

@@ -1,8 +1,8 @@
-//! Two servers, of which one replicates from the other: the extension is on in both, and is switched, bypassed and killed on the
-//! replica, which is promoted when the primary dies. The old primary comes back with its data directory replaced by a copy of
-//! the new one's, while what it had cached is still there.
+//! A primary and a replica with the extension on in both. The replica's extension is switched and bypassed, and the replica is
+//! killed; it is promoted when the primary dies. The old primary returns with a copy of the new primary's data directory, while
+//! its former cached pages are still there.
 //!
-//! Replication is semi-synchronous when the primary dies, so that whatever a client was told to be committed is on the replica, too.
+//! Replication is semi-synchronous when the primary dies: each transaction that a client saw committed is on the replica.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ pub fn suite() -> Suite {
         )
 }
 
-/// How often a primary dies: `BPE_FAILOVERS`, or twice.
+/// Number of failovers: `BPE_FAILOVERS`, or two.
 fn failovers() -> usize {
     let wanted = std::env::var("BPE_FAILOVERS").ok();
     wanted.and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-/// What happens to the replica while its primary is at work.
+/// Event on the replica while its primary is under load.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Switched,
@@ -47,7 +47,7 @@ const EVENTS: [Event; 4] = [
     Event::Stopped,
 ];
 
-/// The replica, after the event.
+/// Runs the event; returns the replica after it.
 fn meet(event: Event, node: &Node, replica: Server, primary: &Server) -> anyhow::Result<Server> {
     let pause = Duration::from_millis(700);
     let switch = |replica: &Server, [before, after]: [&str; 2]| {
@@ -81,7 +81,7 @@ fn meet(event: Event, node: &Node, replica: Server, primary: &Server) -> anyhow:
     Ok(replica)
 }
 
-/// Kills the primary again and again; in between something happens to the replica.
+/// Kills the primary repeatedly; between the kills, an event happens on the replica.
 fn fail_over(place: &Place, rules: Option<&str>, failovers: usize) -> Outcome {
     let nodes = [1, 2].map(|number| Node {
         place,
@@ -148,7 +148,7 @@ fn promoted_again_and_again(place: &Place) -> Outcome {
     fail_over(place, None, failovers())
 }
 
-/// A replica whose library does not drop what is written has rows that its primary does not have.
+/// A replica whose library does not drop written pages has rows that its primary does not have.
 fn a_replica_that_drops_nothing_is_noticed(place: &Place) -> Outcome {
     let error = fail_over(place, Some("writes"), 1)
         .err()

@@ -1,6 +1,6 @@
-//! Copies of the data: backups under load, exported tables, and data directories that are replaced. The data files are
-//! always complete, so whoever reads them past the plugin gets everything; and a copy that is put in place of them is
-//! believed, not what was cached of the files before.
+//! Copies of the data: backups under load, exported tables, and replaced data directories. The data files are always complete,
+//! so a reader that bypasses the plugin gets everything. After a copy replaces files, the copy is served and not the pages
+//! cached of the former files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use integration_tests::{
     Options, Outcome, Place, Server, Suite, copies, note, replacement, sql, verification,
 };
 
-/// Larger than the data: what is cached stays cached.
+/// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 96 << 20;
 
 /// The tests of this subject.
@@ -36,7 +36,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// Options of a server with a library that does this wrong.
+/// Options of a server with a canary library for this rule.
 fn wrong(place: &Place, rule: &str) -> anyhow::Result<Options> {
     let folder = place.root().join("kept");
     std::fs::create_dir_all(&folder)?;
@@ -46,8 +46,8 @@ fn wrong(place: &Place, rule: &str) -> anyhow::Result<Options> {
         .environment("BPE_CANARY_FOLDER", &folder.display().to_string()))
 }
 
-/// A backup under load, restored: a table at rest is equal, every other row is one that was committed meanwhile, and the sum
-/// of a moment.
+/// Takes a backup under load and restores it. An idle table is equal. Every other row is one that was committed during the
+/// backup, and the sums are those of one moment.
 fn backup_and_restore(place: &Place, options: Options) -> Outcome {
     let server = place.start(options)?;
     let ledger = Ledger::small(&server)?;
@@ -60,7 +60,7 @@ fn backup_and_restore(place: &Place, options: Options) -> Outcome {
             .query_first("CHECKSUM TABLE rest.t EXTENDED")?)
     };
     let expected = checksum(&server)?;
-    // What is written now has left the pool, and lies in the cache and in the data files, when the backup begins.
+    // When the backup begins, the pages written here have left the pool: they are in the cache and in the data files.
     ledger.run(&server, Duration::from_millis(2500))?;
     let earliest = ledger.versions();
     let counts = ledger.run_while(&server, Duration::from_millis(3500), || {
@@ -86,7 +86,7 @@ fn backup_under_load(place: &Place) -> Outcome {
     backup_and_restore(place, place.early(CACHE)?)
 }
 
-/// The same with a library that keeps pages instead of writing them.
+/// The same with a canary that holds writes back in the cache.
 fn a_cache_that_holds_back_writes_is_noticed(place: &Place) -> Outcome {
     let error = backup_and_restore(place, wrong(place, "write-back")?)
         .err()
@@ -106,12 +106,12 @@ fn note_what_was_noticed(error: &anyhow::Error) {
 const ROWS: u32 = 6000;
 const WIDTH: u32 = 1300;
 
-/// Copies of a table of several times, put in place of each other under a load, older ones and newer ones.
+/// Copies of a table from several moments replace each other under load, older ones and newer ones.
 fn exported_copies_come_back(place: &Place) -> Outcome {
     import_and_compare(place, place.early(CACHE)?)
 }
 
-/// With a library that believes pages by the name of their file, a copy of another time shows what was there before.
+/// A canary that trusts pages by file name serves the former contents after a copy replaces the file.
 fn a_cache_that_outlives_imports_is_noticed(place: &Place) -> Outcome {
     let error = import_and_compare(place, wrong(place, "persist")?)
         .err()
@@ -133,7 +133,7 @@ fn import_and_compare(place: &Place, options: Options) -> Outcome {
             connection.query_drop("UPDATE d.t SET v = v + 1, pad = REVERSE(pad)")?;
         }
         for time in [0, 2, 1, 2, 0] {
-            // Cached are pages of the copy before, some of them changed since.
+            // The cache holds pages of the previous copy, some of them changed since.
             sql::read_all(&mut connection, "d.t", ROWS)?;
             connection.query_drop("UPDATE d.t SET v = v + 100 WHERE id % 50 = 7")?;
             replacement::put_back(&mut connection, &folder, &aside(time))?;
@@ -153,7 +153,7 @@ fn import_and_compare(place: &Place, options: Options) -> Outcome {
     Ok(())
 }
 
-/// Makes the data directory what the copy is, in the same files with the same inodes where they are there already.
+/// Makes the data directory equal to the copy. Files that exist in both keep their inodes.
 fn replace_in_place(from: &Path, to: &Path) -> Outcome {
     for entry in std::fs::read_dir(to)? {
         let path = entry?.path();
@@ -180,14 +180,14 @@ fn replace_in_place(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// A replica whose data directory is replaced by an older copy of it, once after a clean stop and once after a crash.
+/// An older copy replaces a replica's data directory, once after a clean stop and once after a crash.
 fn replace_and_compare(place: &Place, options: impl Fn() -> anyhow::Result<Options>) -> Outcome {
     let server = place.start(options()?)?;
     let ledger = Ledger::small(&server)?;
     ledger.run(&server, Duration::from_secs(1))?;
     server.stop()?;
     let copy = place.root().join("copy");
-    // The copy must hold everything, also for a library that is wrong.
+    // The copy must be complete, also under a canary library.
     copy_folder(&place.data(), &copy)?;
     let then = ledger.versions();
     for crash in [true, false] {
@@ -222,7 +222,7 @@ fn data_directory_replaced(place: &Place) -> Outcome {
     replace_and_compare(place, || place.early(CACHE))
 }
 
-/// The same with a library that keeps its pages and believes them by name.
+/// The same with a canary that keeps its pages and trusts them by file name.
 fn a_cache_that_outlives_replacement_is_noticed(place: &Place) -> Outcome {
     let error = replace_and_compare(place, || wrong(place, "persist"))
         .err()

@@ -1,5 +1,4 @@
-//! Everything that makes, empties, replaces, renames and removes files, with the plugin at work; contents are looked at
-//! row by row.
+//! Statements that create, truncate, replace, rename and drop files, with the extension on. Every row is checked.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use integration_tests::{
 };
 
 const CACHE: u64 = 128 << 20;
-/// 18 MiB with their pages: more than twice the pool.
+/// 18 MiB with page overhead: more than twice the pool.
 const ROWS: u32 = 12_000;
 const WIDTH: u32 = 1300;
 
@@ -38,7 +37,7 @@ pub fn suite() -> Suite {
         .each("all_together_under_load", under_load)
 }
 
-/// Runs `body` on a server with the plugin loaded early and expects hits; then looks at everything without the plugin.
+/// Runs `body` on a server with the plugin loaded early and expects hits; then checks everything without the plugin.
 fn with_plugin(
     place: &Place,
     options: Options,
@@ -56,7 +55,7 @@ fn with_plugin(
     Ok(())
 }
 
-/// Stops with the plugin are followed by a start without: the same contents must be there.
+/// Starts the data directory without the plugin after a stop with it: the same contents must be there.
 fn look_without(place: &Place, look: impl FnOnce(&mut Conn) -> Outcome) -> Outcome {
     verification::innochecksum(&place.installation, &place.data())?;
     let server = place.start(place.roomy())?;
@@ -83,9 +82,9 @@ fn expect_rows(connection: &mut Conn, table: &str, rows: u32) -> Outcome {
     Ok(())
 }
 
-/// `Bpe_pages_cached` leaves out dropped, truncated and rebuilt tables, also with inherited pages.
+/// `Bpe_pages_cached` excludes dropped, truncated and rebuilt tables, also for recovered pages.
 fn room_comes_back(place: &Place) -> Outcome {
-    // Of the server's own tables and undo logs.
+    // Pages of the server's own tables and undo logs.
     const LEFT: u64 = 1000;
     const ROWS: u32 = 24_000;
     let cached = |server: &Server| sql::figure(server, "pages_cached");
@@ -118,7 +117,7 @@ fn room_comes_back(place: &Place) -> Outcome {
     connection.query_drop("DROP TABLE d.t")?;
     table(&mut connection)?;
     server.stop()?;
-    // Pages that another process has cached.
+    // Pages that a previous process has cached.
     let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
     let mut connection = server.connect()?;
@@ -142,7 +141,7 @@ fn truncate(place: &Place) -> Outcome {
         for _ in 0..3 {
             connection.query_drop("TRUNCATE TABLE d.t")?;
             expect_rows(connection, "d.t", 0)?;
-            // Other rows at the same places.
+            // Other rows in the same pages.
             sql::insert(connection, "d.t", 100_001, 100_000 + ROWS, WIDTH)?;
             expect_rows(connection, "d.t", ROWS)?;
         }
@@ -210,7 +209,7 @@ fn rebuild_by_copy(place: &Place) -> Outcome {
     )
 }
 
-/// Names change, contents do not: the two tables differ in everything.
+/// Names change, contents do not. The two tables have different contents.
 fn rename(place: &Place) -> Outcome {
     with_plugin(place, place.early(CACHE)?, |_, connection| {
         cached(connection, "d.a", ROWS, "")?;
@@ -259,7 +258,7 @@ fn indexes(place: &Place) -> Outcome {
     })
 }
 
-/// Loads that go past the ordinary path of single pages, and a file that grows under them.
+/// Bulk loads, which bypass the single-page path, into a growing file.
 fn bulk_load(place: &Place) -> Outcome {
     with_plugin(place, place.early(CACHE)?, |_, connection| {
         cached(connection, "d.t", ROWS, "")?;
@@ -331,7 +330,7 @@ fn partitions(place: &Place) -> Outcome {
     })
 }
 
-/// Temporary tables larger than the pool, in files that are used again and again.
+/// Temporary tables larger than the pool, in reused files.
 fn temporary_tables(place: &Place) -> Outcome {
     with_plugin(place, place.early(CACHE)?, |server, connection| {
         cached(connection, "d.t", ROWS, "")?;
@@ -358,7 +357,7 @@ fn page_compression(place: &Place) -> Outcome {
         "PAGE_COMPRESSED=1"
     };
     with_plugin(place, place.early(CACHE)?, |_, connection| {
-        // Pages that do compress: each row's bytes eight times.
+        // Compressible pages: each row repeats its bytes eight times.
         connection.query_drop("CREATE DATABASE d")?;
         connection.query_drop(format!(
             "CREATE TABLE d.t (id INT UNSIGNED PRIMARY KEY, v INT UNSIGNED NOT NULL, pad VARBINARY(4000) NOT NULL, \
@@ -390,9 +389,9 @@ fn page_compression(place: &Place) -> Outcome {
     })
 }
 
-/// Undo tablespaces grow and are cut down again.
+/// Undo tablespaces grow and are truncated again.
 fn undo_truncation(place: &Place) -> Outcome {
-    // MariaDB 10.11 has its undo logs in the system tablespace unless told otherwise from the beginning.
+    // MariaDB 10.11 has its undo logs in the system tablespace unless it is initialised with undo tablespaces.
     let own;
     let place = if place.is_mysql() {
         place
@@ -417,7 +416,7 @@ fn undo_truncation(place: &Place) -> Outcome {
                     .file_name()
                     .is_some_and(|name| name.to_string_lossy().starts_with("undo"))
                 {
-                    // It goes and comes while it is cut down.
+                    // The file may disappear while it is truncated.
                     sum += std::fs::metadata(file).map_or(0, |file| file.len());
                 }
             }
@@ -427,7 +426,7 @@ fn undo_truncation(place: &Place) -> Outcome {
         let ledger = Ledger::create(server, 1, 2000, 1000, 4)?.paced();
         let at_first = size()?;
         ensure!(at_first > 0, "there are no undo tablespaces");
-        // A snapshot keeps the undo logs from being purged until they are large.
+        // A snapshot delays purge until the undo logs are large.
         let mut snapshot = server.connect()?;
         let mut largest = at_first;
         for round in 0..2u64 {
@@ -436,7 +435,7 @@ fn undo_truncation(place: &Place) -> Outcome {
                 connection.query_drop("UPDATE d.t SET v = v + 1, pad = REVERSE(pad)")?;
                 largest = largest.max(size()?);
             }
-            // Old versions come from undo pages, many of them from the cache.
+            // Old versions come from undo pages, many of them cached.
             let old: Option<u64> = snapshot
                 .query_first("SELECT CAST(SUM(v) AS UNSIGNED) FROM d.t FORCE INDEX (PRIMARY)")?;
             ensure!(
@@ -497,7 +496,7 @@ fn general_tablespace(place: &Place) -> Outcome {
     })
 }
 
-/// What is cached is as encrypted as the data file.
+/// Cached pages are encrypted as in the data file.
 fn encryption(place: &Place) -> Outcome {
     let plugin = library::plugin_of_package("mariadb-server", "file_key_management.so")?;
     let keys = place.root().join("keys");
@@ -537,7 +536,7 @@ fn encryption(place: &Place) -> Outcome {
     })
 }
 
-/// Files come and go while other tables are at work.
+/// Files are created and dropped while other tables are under load.
 fn under_load(place: &Place) -> Outcome {
     let server = place.start(place.early(32 << 20)?)?;
     let ledger = Ledger::create(&server, 3, 4000, 2000, 6)?.paced();

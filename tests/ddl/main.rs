@@ -1,4 +1,4 @@
-//! Tables that change as a whole, and copies of servers at work.
+//! Tables that change as a whole, and copies of running servers.
 
 use std::process::ExitCode;
 

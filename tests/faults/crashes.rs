@@ -1,8 +1,8 @@
-//! Servers that are killed, machines that lose power, and disks that forget what was not synced. What was committed is
-//! there afterwards, and nothing of a cache of before is believed.
+//! Killed servers, hosts that lose power, and disks that lose unsynced writes. Committed data is there afterwards, and no
+//! former cache contents are trusted.
 //!
-//! `BPE_CRASH_CYCLES` says how often each server is killed (5; `make crashes` kills it 200 times). With `BPE_CRASH_PLAIN` the
-//! servers that are killed, or whose data disk loses power, do without the plugin, to see whose fault a failure is.
+//! `BPE_CRASH_CYCLES` is the number of kills per server (5; `make crashes` uses 200). `BPE_CRASH_PLAIN` runs the tests of kills
+//! and of the data disk without the plugin, to find out whether the server alone causes a failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use integration_tests::{
     Options, Outcome, Place, Server, Suite, churn, lapses, note, place, skip, sql, verification,
 };
 
-/// Smaller than the data, so that pages compete for a place.
+/// Smaller than the data, so that pages compete for slots.
 const CACHE: u64 = 16 << 20;
 const REBUILT: [&str; 2] = ["ledger.t0", "churn.many"];
 
@@ -37,7 +37,7 @@ fn cycles() -> usize {
         .unwrap_or(5)
 }
 
-/// Whether to show what the servers do by themselves.
+/// Whether to test the servers alone, without the plugin.
 fn without_the_plugin() -> bool {
     std::env::var_os("BPE_CRASH_PLAIN").is_some()
 }
@@ -52,8 +52,8 @@ fn with_plugin(options: Options, library: &Path, cache: &Path) -> Options {
     place::extended(options, library, cache, CACHE)
 }
 
-/// Undo tablespaces that are cut down all the time, by MariaDB only after [`truncate_undo`]. A MariaDB 10.11 that was made
-/// without any has none.
+/// Undo tablespaces that are truncated often; MariaDB does so only after [`truncate_undo`]. A MariaDB 10.11 initialised without
+/// undo tablespaces has none.
 fn small_undo(options: Options, place: &Place) -> Options {
     let options = options.option("--innodb-max-undo-log-size=10485760");
     if place.is_mysql() {
@@ -67,8 +67,8 @@ fn small_undo(options: Options, place: &Place) -> Options {
     }
 }
 
-/// From now on MariaDB cuts its undo tablespaces down too: only a server that is going to be killed, because 10.11.19 by
-/// itself hangs now and then when it does so with a small pool (`docs/evidence/reliability.md`).
+/// Makes MariaDB truncate its undo tablespaces from now on. Only for a server about to be killed: 10.11.19 without the plugin
+/// sometimes hangs when it truncates them with a small pool (`docs/evidence/reliability.md`).
 fn truncate_undo(server: &Server) -> Outcome {
     Ok(server.sql("SET GLOBAL innodb_undo_log_truncate = ON")?)
 }
@@ -81,7 +81,7 @@ fn with_undo_tablespaces(place: &Place) -> Outcome {
     place.initialise_again(&["--innodb-undo-tablespaces=2"])
 }
 
-/// What was committed is there; the rest as a whole or not at all.
+/// Checks that committed transactions are there, and that every other one is there as a whole or not at all.
 fn settle(server: &Server, ledger: &Ledger) -> Outcome {
     ledger.settle(server)?;
     ledger.verify(server)?;
@@ -108,7 +108,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
         let context = || format!("cycle {cycle}, seed {seed}");
         let mut time = Duration::from_millis(random.u64(100..2500));
         if statements == 0 && cycle + 1 == cycles() {
-            // On a slow machine none may have come to its end.
+            // On a slow machine no statement may have completed.
             time += Duration::from_secs(20);
         }
         if !plain {
@@ -122,7 +122,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
                 Ok(())
             })
             .with_context(context)?;
-        // Now and then it is killed again before it has recovered.
+        // Sometimes the server is killed again before recovery has completed.
         while random.u32(0..3) == 0 {
             let patience = Duration::from_millis(random.u64(50..1500));
             match place.start(options()?.start_timeout(patience)) {
@@ -153,7 +153,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A disk that forgets at a power loss what was not synced, over the folder `backing` of the place.
+/// A disk that loses unsynced writes at a power loss, over the directory `backing` of the place.
 fn volatile_disk(place: &Place, name: &str, backing: &Path) -> anyhow::Result<Volume> {
     let folder = place.root().join(name);
     std::fs::create_dir_all(&folder)?;
@@ -167,7 +167,7 @@ fn volatile_disk(place: &Place, name: &str, backing: &Path) -> anyhow::Result<Vo
         .map_err(|error| skip(format!("no FUSE file system: {error}")))
 }
 
-/// Options of a server whose data directory lies on the disk and whose commits are synced.
+/// Options of a server whose data directory is on the disk and whose commits are synced.
 fn on_the_disk(place: &Place, volume: &Volume) -> Options {
     let data = volume.mountpoint().join("data");
     place
@@ -175,7 +175,7 @@ fn on_the_disk(place: &Place, volume: &Volume) -> Options {
         .option("--innodb-flush-log-at-trx-commit=1")
 }
 
-/// The place's data directory on a disk of its own.
+/// Moves the place's data directory to a separate disk.
 fn data_disk(place: &Place) -> anyhow::Result<Volume> {
     let backing = place.root().join("data-disk");
     std::fs::create_dir(&backing)?;
@@ -187,11 +187,11 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
     with_undo_tablespaces(place)?;
     let volume = data_disk(place)?;
     let without = || small_undo(on_the_disk(place, &volume), place);
-    // Each server gets a disk that is no worse than what it survives by itself, without the plugin (docs/evidence/reliability.md).
-    // - With O_DIRECT, MySQL does not sync its doublewrite files (storage/innobase/buf/buf0dblwr.cc, is_fsync_required), and
-    //   with innodb_flush_method=fsync some pages are not mended either: torn pages it does not survive by itself. So it
-    //   gets a disk that makes the writes of pages whole, in any order.
-    // - MariaDB mends torn pages, but some. Now and then it forgets to sync a file. `lapses` makes up for that.
+    // Each server gets a disk that it survives without the plugin (docs/evidence/reliability.md).
+    // - With O_DIRECT, MySQL does not sync its doublewrite files (storage/innobase/buf/buf0dblwr.cc, is_fsync_required). With
+    //   innodb_flush_method=fsync, some pages are not repaired either. MySQL alone does not survive torn pages, so its disk
+    //   writes whole pages, in any order.
+    // - MariaDB repairs most torn pages. Sometimes it does not sync a file. `lapses` compensates for both.
     let plain = without_the_plugin();
     let options = || {
         if plain {
@@ -241,7 +241,7 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The cache disk forgets, once while the server goes on and once together with the server.
+/// The cache disk loses power, once while the server keeps running and once together with the server.
 fn cache_disk_loses_power(place: &Place) -> Outcome {
     let volume = volatile_disk(place, "fast", &place.root().join("fast-backing"))?;
     let options = || {
@@ -273,7 +273,7 @@ fn cache_disk_loses_power(place: &Place) -> Outcome {
             sql::figure(&server, "failed_proofs")?,
             sql::status(&server, "state_reason")?
         ));
-        // It goes on with the disk by itself.
+        // The extension uses the disk again automatically.
         let mut hits = sql::figure(&server, "hits")?;
         sql::wait_until("there are hits again", Duration::from_secs(60), || {
             ledger.run(&server, Duration::from_millis(500))?;
@@ -295,13 +295,13 @@ fn cache_disk_loses_power(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Pages get newer in a cache than in the data file, whose disk then forgets them. A cache that kept them over the power loss
-/// would give them to recovery, which would take what the log says as done, and nobody would ever write them: the update
-/// is lost. Such a cache is built for this test alone, and loses updates; this product does not.
+/// A cached page is newer than in the data file, whose disk then loses the write. A cache that survived the power loss would
+/// serve that page to recovery. Recovery would consider the log record applied, the page would never be written, and the update
+/// would be lost. The canary library is such a cache and loses updates; the product does not.
 fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
     let volume = data_disk(place)?;
     let without = || {
-        // The library that is wrong on purpose looks at synchronous calls only.
+        // The canary library intercepts synchronous calls only.
         on_the_disk(place, &volume).option("--innodb-use-native-aio=OFF")
     };
     let right = || {
@@ -318,7 +318,7 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
     let ledger = ledger(&server)?;
     server.stop()?;
     let round = |options: &dyn Fn() -> anyhow::Result<Options>| -> Outcome {
-        // What it keeps must come from this round: others wrote to the data files after the last one.
+        // The kept pages must come from this round: later writes to the data files made older ones stale.
         std::fs::remove_dir_all(&folder)?;
         std::fs::create_dir(&folder)?;
         let server = place.start(options()?)?;
@@ -327,7 +327,7 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
         let server = place.start(options()?)?;
         server.stop()?;
         note(format!("power loss took something from {reverted} files"));
-        // Without any cache: what is in the data files counts.
+        // Without any cache: the data files decide.
         let server = place.start(without().buffer_pool(place::ROOMY))?;
         settle(&server, &ledger)?;
         verification::check_tables(&server)?;
@@ -337,7 +337,7 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
     for time in 0..2 {
         round(&right).with_context(|| format!("power loss {time} with the product"))?;
     }
-    // Each round finds it out with a chance of 0.2 to 0.5, less on a slow machine.
+    // Each round detects it with a probability of 0.2 to 0.5, less on a slow machine.
     for time in 1..=40 {
         if let Err(error) = round(&wrong) {
             let text = format!("{error:#}");

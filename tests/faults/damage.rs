@@ -1,5 +1,5 @@
-//! Cache disks that answer with something else than what was written. No page in the cache file carries a mark of its own:
-//! what proves it is in memory, so that even an intact older version of the same page is found out.
+//! Cache disks that return other data than was written. No page in the cache file carries a checksum: the proof is in memory,
+//! so that even an intact older version of the same page is detected.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn cache_file(place: &Place) -> anyhow::Result<PathBuf> {
     place.cache_files().pop().context("no cache file")
 }
 
-/// Damages pages in the cache file several times while the load goes on; returns how many.
+/// Damages pages in the cache file several times under load; returns the number of pages.
 fn damage_under_load(
     place: &Place,
     server: &Server,
@@ -69,13 +69,13 @@ fn every_damage_is_found_out(place: &Place) -> Outcome {
             "{how:?}: {damaged} pages damaged, {found} found out; '{reason}'"
         ));
         ledger.verify(&server)?;
-        // A disk that answers wrongly is left alone after 32 errors and what was under way.
+        // A disk that returns wrong data is suspended after 32 errors and the reads in flight.
         ensure!(
             found <= 64,
             "{how:?}: {found} errors until it was left alone"
         );
         if how == Damage::ALL[0] {
-            // It is taken back by itself.
+            // The disk is used again automatically.
             sql::wait_until("pages are cached again", Duration::from_secs(60), || {
                 ledger.run(&server, Duration::from_millis(500))?;
                 Ok(sql::figure(&server, "pages_cached")? > 300
@@ -96,7 +96,7 @@ fn every_damage_is_found_out(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The same with a library that believes what the disk answers: the witnesses of these tests notice each kind of damage.
+/// The same with a canary that trusts the disk's answers: the tests detect each kind of damage.
 fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
     for how in Damage::ALL {
         let place = Place::new(place.installation.flavour)?;
@@ -122,7 +122,7 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The file of an earlier run of the server over the live one, and another file under its name.
+/// The file of an earlier run overwrites the live cache file, and another file takes over its name.
 fn files_put_in_place_of_it(place: &Place) -> Outcome {
     let library = place.library()?;
     let server = place.start(options(place, library))?;
@@ -137,7 +137,7 @@ fn files_put_in_place_of_it(place: &Place) -> Outcome {
     ledger.run(&server, Duration::from_secs(2))?;
     let live = cache_file(place)?;
     ledger.run_while(&server, Duration::from_secs(3), || {
-        // Over its bytes, as it would be after a restore of the disk's image.
+        // Overwrites the bytes, as a restore of the disk's image would.
         let status = std::process::Command::new("dd")
             .arg(format!("if={}", earlier.display()))
             .arg(format!("of={}", live.display()))
@@ -150,7 +150,7 @@ fn files_put_in_place_of_it(place: &Place) -> Outcome {
     ensure!(proofs > 0, "the file of an earlier run was not found out");
     ledger.verify(&server)?;
     ledger.run_while(&server, Duration::from_secs(3), || {
-        // Under its name; the server has the other one open.
+        // Replaces the name; the server has the other file open.
         std::fs::rename(&earlier, &live)?;
         Ok(())
     })?;

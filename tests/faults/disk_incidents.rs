@@ -1,6 +1,7 @@
-//! What becomes of a cache disk, and what the administrator is told, and when: one row for each incident, for the documents.
+//! Incidents of cache disks: the effect, the message to the administrator, and its delay. The documents have one row for each
+//! incident.
 //!
-//! Each begins and ends under a load of which no statement may fail, and whose every answer is checked.
+//! Each incident begins and ends under a load that checks every answer. No statement of the load may fail.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,13 +16,13 @@ use integration_tests::volumes::{FileSystem, Volume};
 use integration_tests::{Outcome, Place, Server, Suite, mounts, note, sql};
 
 const CACHE: u64 = 64 << 20;
-/// An administrator is told by then; where nothing needs to be said, this is when it is looked at.
+/// Expected delay of the message. Incidents without a message are checked after it.
 const TOLD_BY: Duration = Duration::from_secs(5);
-/// On a busy machine it may take longer. An incident lasts for that.
+/// Duration of an incident. On a busy machine the message may take that long.
 const LASTS: Duration = Duration::from_secs(15);
-/// Until it is over for the extension.
+/// Time limit until the extension has recovered from the incident.
 const OVER: Duration = Duration::from_secs(90);
-/// A read from a disk that is slower by a hundred.
+/// Latency of a read from a disk that is slower by a factor of 100.
 const SLOW: Duration = Duration::from_millis(10);
 
 /// The tests of this subject.
@@ -29,14 +30,14 @@ pub fn suite() -> Suite {
     Suite::new("disk_incidents").each("each_is_told_and_ends", each_is_told_and_ends)
 }
 
-/// What an incident is, and how it ends.
+/// An incident, and how it begins and ends.
 struct Incident<'a> {
     name: &'a str,
     begin: &'a dyn Fn() -> Outcome,
     end: &'a dyn Fn() -> Outcome,
-    /// In the state's reason; empty where nothing needs to be said.
+    /// Expected in the state's reason; empty where no message is needed.
     told: &'a str,
-    /// What is cached is served meanwhile.
+    /// Cached pages are served during the incident.
     serves: bool,
 }
 
@@ -51,7 +52,7 @@ fn started(place: &Place, cache: &Path) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Runs one under load.
+/// Runs one incident under load.
 fn meet(server: &Server, load: &Pressure, incident: &Incident<'_>) -> Outcome {
     let mut looked = (String::new(), String::new());
     let hits = |before: u64| -> anyhow::Result<u64> { Ok(sql::figure(server, "hits")? - before) };
@@ -77,7 +78,7 @@ fn meet(server: &Server, load: &Pressure, incident: &Incident<'_>) -> Outcome {
         meanwhile = hits(before)?;
         Ok(())
     });
-    // First of all: nothing ends on a frozen file system.
+    // Must come first: every operation on a frozen file system hangs.
     (incident.end)()?;
     let counts = counts?;
     let ended = Instant::now();
@@ -161,7 +162,7 @@ fn on_a_real_disk(place: &Place) -> Outcome {
     load.stop_and_verify(place, server)
 }
 
-/// A FUSE file system that does what it is told.
+/// A FUSE file system with faults on command.
 fn on_an_emulated_disk(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "emulated")?;
     let server = started(place, volume.mountpoint())?;

@@ -1,5 +1,5 @@
-//! Cache files that vanish, shrink or change, and cache disks that fail, stall or fill up, under a load that must not
-//! notice.
+//! Cache files that disappear, shrink or change, and cache disks that fail, stall or fill up, under a load that must not be
+//! affected.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn started(place: &Place, path: &Path, size: u64) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Off and on, the cache must be as good as new.
+/// After off and on, the cache must work as before.
 fn as_good_as_new(server: &Server, ledger: &Ledger) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -130,7 +130,7 @@ fn cache_file_truncated(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Other bytes in the cache file: every one of them is found out.
+/// Other bytes in the cache file: every change is detected.
 fn cache_file_overwritten(place: &Place) -> Outcome {
     let server = started(place, &place.cache(), CACHE)?;
     let ledger = ledger(&server)?;
@@ -142,7 +142,7 @@ fn cache_file_overwritten(place: &Place) -> Outcome {
         let length = file.metadata()?.len();
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..40 {
-            // Bits flipped, and pieces moved to other places.
+            // Flipped bits, and pieces moved to other places.
             for _ in 0..30 {
                 let at = random.u64(0..length - 70_000);
                 let mut bytes = vec![0u8; if round % 2 == 0 { 1 } else { 16384 }];
@@ -173,7 +173,7 @@ fn cache_disk_full(place: &Place) -> Outcome {
     let ledger = ledger(&server)?;
     ledger.run_while(&server, Duration::from_secs(6), || {
         std::thread::sleep(Duration::from_secs(1));
-        // Others fill what is free.
+        // Another process fills the free space.
         let filler = std::fs::File::create(mount.path().join("filler"))?;
         let mut at = 0;
         while filler.write_all_at(&[1; 65536], at).is_ok() {
@@ -188,7 +188,7 @@ fn cache_disk_full(place: &Place) -> Outcome {
         "{}",
         device(&server)
     );
-    // Now it does not fit any more; and does again when there is room.
+    // The cache no longer fits; it fits again when there is space.
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     sql::wait_until("the cache file is gone", Duration::from_secs(20), || {
         Ok(place::files_in(mount.path()).len() == 1)
@@ -229,7 +229,7 @@ fn cache_disk_fails(place: &Place) -> Outcome {
         device(&server)
     ));
     load.ledger.verify(&server)?;
-    // It heals by itself when the disk does.
+    // The extension recovers automatically when the disk does.
     volume.clear_faults();
     let mut hits = sql::figure(&server, "hits")?;
     sql::wait_until("there are hits again", Duration::from_secs(60), || {
@@ -277,7 +277,7 @@ fn cache_disk_tears_writes(place: &Place) -> Outcome {
         ..Fault::error(Operation::Write)
     });
     load.run(&server, Duration::from_secs(8))?;
-    // Torn writes are found out.
+    // Torn writes are detected.
     load.ledger
         .run_until_above(&server, Duration::ZERO, "failed_proofs", 0)?;
     let proofs = sql::figure(&server, "failed_proofs")?;
@@ -287,10 +287,10 @@ fn cache_disk_tears_writes(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// How long the disk of these tests answers nothing.
+/// How long the disk of these tests does not answer.
 const STALL: Duration = Duration::from_secs(12);
 
-/// A disk that answers nothing for a while: no client waits until it does, and the cache goes on as it was.
+/// A disk does not answer for a while: no client waits for it, and the cache continues with its contents.
 fn cache_disk_stalls(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
@@ -310,7 +310,7 @@ fn cache_disk_stalls(place: &Place) -> Outcome {
         sql::figure(&server, "reads_given_up")? > 0,
         "nothing was read while it stalled"
     );
-    // It comes back by itself, and what it holds is still there.
+    // The extension uses the disk again automatically, with its contents.
     sql::wait_until("read from again", Duration::from_secs(30), || {
         let before = sql::figure(&server, "hits")?;
         load.run(&server, Duration::from_secs(1))?;
@@ -318,7 +318,7 @@ fn cache_disk_stalls(place: &Place) -> Outcome {
             && sql::figure(&server, "hits")? > before)
     })?;
     let kept = sql::figure(&server, "pages_cached")?;
-    // Those that were written meanwhile are gone.
+    // Pages that were written during the stall are gone.
     ensure!(kept >= cached / 4, "{kept} of {cached} pages kept");
     load.ledger.verify(&server)?;
     // Switching off does not wait for the disk.
@@ -338,7 +338,7 @@ fn cache_disk_stalls(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Runs the load while the disk stalls; how long the longest step of a client took, and what the server says is wrong.
+/// Runs the load while the disk stalls. Returns the longest step of a client, and the reported reason.
 fn longest_while_stalled(
     server: &Server,
     load: &Pressure,
@@ -362,7 +362,7 @@ fn longest_while_stalled(
     Ok((longest, reason))
 }
 
-/// Without a bound clients do wait: this is what the bound is for, and what shows that the test above can fail.
+/// Without the read timeout clients do wait. This shows that the test above can fail.
 fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
     let options = place.canary(CACHE, "none")?.environment(READ_TIMEOUT, "0");
@@ -381,7 +381,7 @@ fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// As backup agents and snapshots of volumes freeze it: writes wait, reads are answered.
+/// Frozen as by backup agents and volume snapshots: writes wait, reads are answered.
 fn frozen_file_system_is_told(place: &Place) -> Outcome {
     let mount = Mount::image(&place.root().join("fast"), 192 << 20)?;
     let server = started(place, mount.path(), CACHE)?;
@@ -438,7 +438,8 @@ fn one_of_two_disks_fails(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Reads alone, then writes alone, fail for good: the disk is left alone after a few errors and says why, and is taken back.
+/// Only reads, then only writes, fail permanently: the disk is suspended after a few errors, the reason is reported, and the
+/// disk is used again after the fault.
 fn only_reads_or_only_writes_fail(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
@@ -463,7 +464,7 @@ fn only_reads_or_only_writes_fail(place: &Place) -> Outcome {
             Ok(sql::status(&server, "state_reason")?.is_empty())
         })?;
         load.ledger.verify(&server)?;
-        // The time until a disk is tried again doubles with every failure.
+        // The delay until a disk is tried again doubles with every failure.
         server.sql("SET GLOBAL bpe_enabled = OFF")?;
         server.sql("SET GLOBAL bpe_enabled = ON")?;
     }
@@ -472,7 +473,7 @@ fn only_reads_or_only_writes_fail(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A library that refuses threads to bpe.so, and to nobody else, while a file is there.
+/// A library that refuses threads to bpe.so only, while a file exists.
 const REFUSES_THREADS: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -492,7 +493,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 }
 "#;
 
-/// What was refused is there again: switched on, it serves, and leaves what is cached at the stop.
+/// The refused resource is available again: enabled, the extension serves, and persists its cache at the stop.
 fn serves_again(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
@@ -522,7 +523,7 @@ fn threads_are_refused(place: &Place) -> Outcome {
             .preload(&shim)
             .environment("REFUSE_THREADS", &refused.display().to_string())
     };
-    // At the start the server comes up without the cache.
+    // The server starts without the cache.
     std::fs::write(&refused, "")?;
     let server = place.start(options(place.early(CACHE)?))?;
     let ledger = ledger(&server)?;
@@ -531,12 +532,12 @@ fn threads_are_refused(place: &Place) -> Outcome {
     let reason = sql::status(&server, "state_reason")?;
     note(format!("at the start: '{reason}'"));
     ensure!(reason.contains("thread"), "{reason}");
-    // It comes by itself when there are threads again.
+    // The extension starts automatically when threads are available again.
     std::fs::remove_file(&refused)?;
     sql::wait_until("switched on", Duration::from_secs(30), || {
         Ok(sql::status(&server, "state")? == "active")
     })?;
-    // A statement is refused, and says why.
+    // The statement is refused with the reason.
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     std::fs::write(&refused, "")?;
     let said = sql::refusal(&server, "SET GLOBAL bpe_enabled = ON")?;
@@ -546,14 +547,14 @@ fn threads_are_refused(place: &Place) -> Outcome {
     serves_again(place, server, &ledger)
 }
 
-/// The kernel gives the process no more memory: the statement says so, and the cache comes when there is some again.
+/// The kernel refuses more memory to the process: the statement reports it, and succeeds when memory is available again.
 fn memory_is_refused(place: &Place) -> Outcome {
     let server = started(place, &place.cache(), CACHE)?;
     let ledger = ledger(&server)?;
     let mut connection = server.connect()?;
     let with_it = mapped_bytes(&server)?;
     connection.query_drop("SET GLOBAL bpe_enabled = OFF")?;
-    // The old cache's memory must be back before the limit is set.
+    // The old cache's memory must be released before the limit is set.
     sql::wait_until("memory is given back", Duration::from_secs(20), || {
         Ok(mapped_bytes(&server)? + (1 << 20) < with_it)
     })?;
@@ -566,7 +567,7 @@ fn memory_is_refused(place: &Place) -> Outcome {
             rustix::process::Rlimit { current, maximum },
         )
     };
-    // Little enough that it does not suffice for a cache, and enough for the statement itself.
+    // Too little for a cache, and enough for the statement itself.
     limit(Some(mapped_bytes(&server)? + (256 << 10)))?;
     let said = connection.query_drop("SET GLOBAL bpe_enabled = ON");
     limit(None)?;
@@ -580,7 +581,7 @@ fn memory_is_refused(place: &Place) -> Outcome {
     serves_again(place, server, &ledger)
 }
 
-/// What of the address space a server has mapped.
+/// Bytes of address space that a server has mapped.
 fn mapped_bytes(server: &Server) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
     let kibibytes = status
@@ -591,7 +592,7 @@ fn mapped_bytes(server: &Server) -> anyhow::Result<u64> {
     Ok(kibibytes.parse::<u64>()? << 10)
 }
 
-/// The place's data directory on a disk with faults on command.
+/// Moves the place's data directory to a disk with faults on command.
 fn failing_data_disk(place: &Place) -> anyhow::Result<Volume> {
     let volume = mounts::disk_with_faults(place, "disk")?;
     let backing = place.root().join("disk-backing");
@@ -599,13 +600,13 @@ fn failing_data_disk(place: &Place) -> anyhow::Result<Volume> {
     Ok(volume)
 }
 
-/// Options of a server with its data on that disk, without the plugin.
+/// Options of a server without the plugin, with its data on that disk.
 fn on_the_disk(place: &Place, volume: &Volume) -> Options {
     let data = volume.mountpoint().join("data");
     place.options_of(&data.display().to_string(), "run")
 }
 
-/// Reads of a data file fail: the server does what it does without the plugin, and an error is never taken for a page.
+/// Reads of a data file fail: the server behaves as without the plugin, and an error is never taken for a page.
 fn data_disk_fails(place: &Place) -> Outcome {
     const ROWS: u32 = 9000;
     let volume = failing_data_disk(place)?;
@@ -617,7 +618,7 @@ fn data_disk_fails(place: &Place) -> Outcome {
     let server = place.start(without())?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1300, "")?;
     server.stop()?;
-    // What becomes of a statement, and of the server, when the file cannot be read.
+    // Outcome of a statement, and of the server, when the file cannot be read.
     let outcome = |options: Options| -> anyhow::Result<String> {
         let mut server = place.start(options)?;
         let mut connection = server.connect()?;
@@ -640,7 +641,7 @@ fn data_disk_fails(place: &Place) -> Outcome {
             },
         };
         if alive {
-            // What failed is read anew.
+            // Failed pages are read again.
             let rows = sql::verify_pads(&mut server.connect()?, "d.t", 1300);
             server.stop()?;
             return Ok(format!("{code}; then {} rows", rows.unwrap_or_default()));
@@ -656,7 +657,7 @@ fn data_disk_fails(place: &Place) -> Outcome {
     for _ in 0..2 {
         ensure!(sql::verify_pads(&mut server.connect()?, "d.t", 1300)? == ROWS);
     }
-    // Pages that are cached need no data disk.
+    // Cached pages need no data disk.
     sql::wait_until("pages are cached", Duration::from_secs(20), || {
         sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
         Ok(sql::figure(&server, "hits")? > 100)
@@ -666,8 +667,7 @@ fn data_disk_fails(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Writes to a data file fail: the server does what it does without the plugin, and what it had committed is there when the
-/// disk is well again.
+/// Writes to a data file fail: the server behaves as without the plugin. Committed data is there when the disk works again.
 fn data_disk_fails_to_write(place: &Place) -> Outcome {
     const ROWS: u32 = 9000;
     /// Few enough to wait in the pool.
@@ -679,7 +679,7 @@ fn data_disk_fails_to_write(place: &Place) -> Outcome {
     server.stop()?;
     let sum_of =
         |server: &Server| sql::number(server, "SELECT SUM(v) FROM d.t FORCE INDEX (PRIMARY)");
-    // What becomes of the server, and the sum of what it has then.
+    // Whether the server survives, and the sum after a restart.
     let outcome = |options: Options, before: u64| -> anyhow::Result<(&'static str, u64)> {
         let mut server = place.start(options)?;
         let mut connection = server.connect()?;
@@ -689,12 +689,12 @@ fn data_disk_fails_to_write(place: &Place) -> Outcome {
         });
         let updated =
             connection.query_drop(format!("UPDATE d.t SET v = v + 1 WHERE id <= {CHANGED}"));
-        // Everything that is dirty is to be written now. It may lose its connection over it.
+        // Forces all dirty pages to be written. The connection may be lost.
         let _ = connection.query_drop("SET GLOBAL innodb_max_dirty_pages_pct = 0");
         std::thread::sleep(Duration::from_secs(4));
         let alive = server.is_running();
         volume.clear_faults();
-        // A server that has written one of the pages already, and so ended, owes nobody the statement.
+        // A server that has already written one of the pages, and so ended, need not complete the statement.
         ensure!(updated.is_ok() || !alive, "{updated:?}");
         let check = |sum: u64| -> Outcome {
             let all = sum == before + u64::from(CHANGED);

@@ -1,10 +1,9 @@
-//! The life of a server: loads, rests, growth, statements that rebuild and remove files, undo logs cut down, backups and
-//! administrators, at random, for as long as it is let. In the end the extension is active, it has suspected nothing but what
-//! was meant to look suspicious, every row and the sum of the ledger are right, and no cached page differs from its file.
+//! The life of a server: load, idle time, growth, statements that rebuild and drop files, undo truncation, backups and
+//! administrators, at random, for a configurable time. At the end the extension is active and has raised only the intended
+//! suspicions. Every row and the sum of the ledger are right, and no cached page differs from its file.
 //!
-//! With the library that is built for tests, whose audit looks every second and takes a file for quiet after four.
-//! `BPE_LIFE_SECONDS` says for how long (60; `make life` 4 hours), `BPE_LIFE_SEED` what happens in which order. Both servers
-//! live at the same time.
+//! The library is the test build: its audit runs every second and considers a file quiet after four seconds. `BPE_LIFE_SECONDS`
+//! is the duration (60; `make life` 4 hours), `BPE_LIFE_SEED` seeds the order of events. Both servers run at the same time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,10 +13,10 @@ use integration_tests::ledger::{Counts, Ledger};
 use integration_tests::ordinary::{self, EVENTS, Month, REST};
 use integration_tests::{Outcome, Place, Server, Suite, note, sql, verification};
 
-/// Less than the data.
+/// Smaller than the data.
 const POOL: u64 = 16 << 20;
 const CACHE: u64 = 32 << 20;
-/// A longer run says now and then how it goes.
+/// Interval of progress reports in a longer run.
 const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// The tests of this subject.
@@ -35,7 +34,7 @@ fn from_environment(name: &str) -> anyhow::Result<Option<u64>> {
     Ok(Some(number))
 }
 
-/// What was done so far.
+/// Counts of the events so far.
 #[derive(Default)]
 struct Book {
     events: BTreeMap<&'static str, u32>,
@@ -121,14 +120,14 @@ fn live(
             std::thread::sleep(REST + Duration::from_secs(random.u64(0..6)));
             book.rests += 1;
         }
-        // Every one comes before one comes again.
+        // Each event comes once before one repeats.
         if order.is_empty() {
             order = (0..EVENTS.len()).collect();
             random.shuffle(&mut order);
         }
         let event = &EVENTS[order.pop().unwrap_or(0)];
         book.done(event.name);
-        // What was counted is gone when it is switched off.
+        // Switching off resets the counters.
         let hits = sql::figure(server, "hits")?;
         month.make(event)?;
         book.hits += hits.saturating_sub(sql::figure(server, "hits")?);
@@ -144,7 +143,7 @@ fn live(
             eprintln!("    {name}, {minutes} minutes: {}", book.summary());
         }
     }
-    // At rest, everything is looked at once more.
+    // When idle, check everything once more.
     std::thread::sleep(REST);
     book.compared += month.check()?;
     month.verify()?;
@@ -156,7 +155,7 @@ fn live(
     Ok(ledger)
 }
 
-/// The ledger at work, sometimes beside something else.
+/// Runs the ledger, sometimes beside another event.
 fn load(
     server: &Server,
     ledger: &Ledger,

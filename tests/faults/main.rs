@@ -1,4 +1,4 @@
-//! Disks that fail, servers that die, ordinary months.
+//! Failing disks, dying servers, ordinary months.
 
 use std::process::ExitCode;
 

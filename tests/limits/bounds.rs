@@ -1,5 +1,5 @@
-//! No client waits longer for a cache disk than the time for a read, also when the disk has no free request, so that whoever
-//! submits one more waits in the kernel.
+//! No client waits longer for a cache disk than the read timeout. This includes a disk without a free request slot, where the
+//! next submission blocks in the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use integration_tests::{
 };
 
 const CACHE: u64 = 64 << 20;
-/// Asynchronous requests that the cache disk can have under way.
+/// Asynchronous requests that the cache disk can have in flight.
 const SLOTS: u16 = 4;
 const CLIENTS: u32 = 64;
-/// How long the cache disk answers nothing.
+/// How long the cache disk does not answer.
 const STALL: Duration = Duration::from_secs(30);
-/// How long a step of a client may take meanwhile: what 64 clients on a busy machine need, and the bound several times.
+/// Time limit of a client's step during the stall: the need of 64 clients on a busy machine, and several times the timeout.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The tests of this subject.
@@ -36,7 +36,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// A volume with few slots, in a folder of the place.
+/// A volume with few slots, in a directory of the place.
 fn volume(place: &Place, slots: Option<u16>) -> anyhow::Result<Volume> {
     volume_in(place, "volume", slots)
 }
@@ -57,7 +57,7 @@ fn volume_in(place: &Place, name: &str, slots: Option<u16>) -> anyhow::Result<Vo
         .map_err(|error| skip(format!("no FUSE file system: {error}")))
 }
 
-/// The file system refuses `RWF_NOWAIT`, and says how many requests it takes where fusectl is mounted.
+/// The file system refuses `RWF_NOWAIT`. Its request limit can be read where fusectl is mounted.
 fn few_slots_of_a_file_system(place: &Place) -> Outcome {
     mounts::fuse_control()?;
     let volume = volume(place, Some(SLOTS))?;
@@ -66,7 +66,7 @@ fn few_slots_of_a_file_system(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A disk with few requests below ext4, as a real one: here `RWF_NOWAIT` is known, and does not help.
+/// A disk with few requests below ext4, as a real one: `RWF_NOWAIT` is supported, and does not help.
 fn few_slots_of_a_disk(place: &Place) -> Outcome {
     let volume = volume(place, None)?;
     let folder = place.root().join("disk");
@@ -135,7 +135,7 @@ fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
         "{}",
         report(&server)?
     );
-    // It is read from again when it answers.
+    // The disk is used again when it answers.
     sql::wait_until("read from again", Duration::from_secs(60), || {
         let before = sql::figure(&server, "hits")?;
         ledger.run(&server, Duration::from_secs(1))?;
@@ -158,7 +158,7 @@ fn report(server: &Server) -> anyhow::Result<String> {
     report.context("no report")
 }
 
-/// A figure of the one device.
+/// A figure of the only device.
 fn number(server: &Server, field: &str) -> anyhow::Result<u64> {
     let report: serde_json::Value = serde_json::from_str(&report(server)?)?;
     report
@@ -167,10 +167,10 @@ fn number(server: &Server, field: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("the report has no {field}: {report}"))
 }
 
-/// Rows of the table that is scanned, and bytes of each: several times the pool.
+/// Rows of the scanned table, and bytes of each: several times the pool.
 const ROWS: u32 = 16_000;
 const WIDTH: u32 = 2000;
-/// So long does each request take.
+/// Profile in which each request takes `time`.
 fn slowed_down(time: Duration) -> Profile {
     Profile {
         latency: time,
@@ -178,8 +178,8 @@ fn slowed_down(time: Duration) -> Profile {
     }
 }
 
-/// One thread harvests for all. It must not make the reads in the place of late ones one after the other: on a data disk that
-/// takes three seconds for each, all of them are under way together.
+/// One thread harvests for all clients. It must not issue the fallback reads one after the other: on a data disk that takes
+/// three seconds for each, all of them are in flight together.
 fn late_reads_are_made_together(place: &Place) -> Outcome {
     let cache = volume(place, None)?;
     let data = volume_in(place, "slow", None)?;
@@ -189,13 +189,13 @@ fn late_reads_are_made_together(place: &Place) -> Outcome {
     let server = with_a_cached_table(place, options)?;
     let stop = AtomicBool::new(false);
     let together = std::thread::scope(|scope| -> anyhow::Result<u64> {
-        // The whole table, which is read ahead by extents of 64 pages.
+        // Scans the whole table; the server reads ahead by extents of 64 pages.
         let scanner = scope.spawn(|| scan(&server, &stop, ROWS));
         let mut together = 0;
         let outcome = while_it_hangs(&server, &cache, || {
             let slow = Duration::from_secs(3);
             data.set_profile(slowed_down(slow));
-            // Until the first has been answered, the client waits, and asks for nothing else.
+            // Until the first read is answered, the client waits and requests nothing else.
             let begun = Instant::now();
             while begun.elapsed() < slow {
                 together = together.max(data.statistics().queued);
@@ -221,9 +221,9 @@ fn late_reads_are_made_together(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server with a table that is several times its pool, and in the cache.
+/// A server whose table is several times its pool, and cached.
 fn with_a_cached_table(place: &Place, options: Options) -> anyhow::Result<Server> {
-    // Else no more than eight requests are under way, as nobody knows how many the disk takes.
+    // Otherwise at most eight requests are in flight, because the disk's limit is unknown.
     mounts::fuse_control()?;
     let server = place.start(options)?;
     let mut connection = server.connect()?;
@@ -234,7 +234,7 @@ fn with_a_cached_table(place: &Place, options: Options) -> anyhow::Result<Server
     Ok(server)
 }
 
-/// Scans the table, so many rows at a time; the longest time that one statement took.
+/// Scans the table, `rows` rows at a time; returns the longest time of one statement.
 fn scan(server: &Server, stop: &AtomicBool, rows: u32) -> anyhow::Result<Duration> {
     let mut connection = server.connect_within(STALL * 4)?;
     let (mut from, mut longest) = (1, Duration::ZERO);
@@ -250,7 +250,7 @@ fn scan(server: &Server, stop: &AtomicBool, rows: u32) -> anyhow::Result<Duratio
     Ok(longest)
 }
 
-/// Lets the cache disk, which takes a fifth of a second for a read, so that some are under way, hang after a while.
+/// Slows the cache disk down to 200 ms a read, so that some are in flight, and lets it hang after a while.
 fn while_it_hangs(server: &Server, cache: &Volume, then: impl FnOnce() -> Outcome) -> Outcome {
     let read_ahead = || -> anyhow::Result<u64> {
         let status = server.status("Innodb_buffer_pool_read_ahead%")?;
@@ -261,7 +261,7 @@ fn while_it_hangs(server: &Server, cache: &Volume, then: impl FnOnce() -> Outcom
     let before = (read_ahead()?, sql::figure(server, "hits")?);
     cache.set_profile(slowed_down(Duration::from_millis(200)));
     std::thread::sleep(Duration::from_secs(4));
-    // A scan that comes to pages that nobody has read ahead takes an extent of single reads to begin with it again.
+    // At pages that were not read ahead, a scan needs an extent of single reads before read-ahead starts again.
     let slowed = Instant::now();
     let (ahead, hits) = loop {
         let (ahead, hits) = (

@@ -1,4 +1,4 @@
-//! The cache on each file system that this machine can make: how its reads are made, and how many the cache answers.
+//! The cache on each file system that this host can create: the read mode, and the share of reads that the cache answers.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ const CACHE: u64 = 64 << 20;
 const DISK: u64 = 512 << 20;
 const ROWS: u32 = 10_000;
 const WIDTH: u32 = 1800;
-/// Percent of the reads that the cache answers at least: 99 on an idle machine, and fewer where others keep its disk busy.
+/// Minimum percentage of reads that the cache answers: 99 on an idle machine, less where other load keeps its disk busy.
 const LEAST_ANSWERED: f64 = 90.0;
 
 /// The tests of this subject.
@@ -19,7 +19,7 @@ pub fn suite() -> Suite {
     Suite::new("file_systems").each("reads_are_answered_on_each", reads_are_answered_on_each)
 }
 
-/// Starts a server with the cache in this folder, and reads a table that fits.
+/// Starts a server with the cache in this directory, and reads a table that fits.
 fn answered(place: &Place, name: &str, folder: &Path) -> Outcome {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(folder)?;
@@ -67,7 +67,7 @@ fn reads_are_answered_on_each(place: &Place) -> Outcome {
         let volume = Volume::create(place.root(), name, file_system, DISK)?;
         answered(place, name, &volume.folder().join("cache"))?;
     }
-    // Nothing but page cache, whatever it is asked for.
+    // Page cache only: tmpfs has no direct I/O.
     let folder: PathBuf = place.root().join("memory-disk");
     std::fs::create_dir(&folder)?;
     let mounted = Mounted::at(&["-t", "tmpfs", "-o", "size=200m", "tmpfs"], &folder)?;

@@ -1,4 +1,4 @@
-//! Bounds of time and memory.
+//! Limits of time and memory.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `Bpe_memory_bytes` is what the server's resident memory grows by, and little compared with the pool.
+//! `Bpe_memory_bytes` equals the growth of the server's resident memory, and is small compared with the pool.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub fn suite() -> Suite {
         .each("of_a_disabled_plugin", of_a_disabled_plugin)
 }
 
-/// Resident bytes once they have come to rest.
+/// Resident bytes once they have settled.
 fn resident(server: &Server) -> u64 {
     let mut last = server.resident_bytes();
     for _ in 0..10 {
@@ -30,8 +30,8 @@ fn resident(server: &Server) -> u64 {
     last
 }
 
-/// Resident bytes of the C library's arenas, each of which begins at a multiple of 64 MiB, and its heap: server and extension share
-/// them, and they keep what a burst took for as long as they like.
+/// Resident bytes of the C library's arenas, each aligned to 64 MiB, and its heap. Server and extension share them, and they
+/// keep the memory of a burst for an unlimited time.
 fn kept_by_malloc(server: &Server) -> u64 {
     const ARENA: u64 = 64 * MIB;
     let path = format!("/proc/{}/smaps", server.pid());
@@ -55,13 +55,13 @@ fn kept_by_malloc(server: &Server) -> u64 {
     kib << 10
 }
 
-/// At the moment of switching on, when nothing else happens.
+/// Growth at the moment of enabling, without other load.
 fn grows_by_what_is_said(place: &Place) -> Outcome {
     const POOL: u64 = 512 * MIB;
     const CACHE: u64 = 8 * POOL;
     let server = place.start(place.installable()?.buffer_pool(POOL))?;
     place.install(&server, CACHE)?;
-    // What the first SHOW STATUS takes is not the extension's.
+    // The first SHOW STATUS allocates memory of the server.
     server.status("bpe%")?;
     let before = resident(&server);
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -90,11 +90,11 @@ fn grows_by_what_is_said(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Filled and at work, it takes no more than it says.
+/// Under load with a full cache, memory stays within the reported figure.
 fn grows_by_no_more_under_load(place: &Place) -> Outcome {
     const POOL: u64 = 64 * MIB;
     const CACHE: u64 = 512 * MIB;
-    /// Of 3,500 bytes: twice the pool.
+    /// Rows of 3,500 bytes: twice the pool.
     const ROWS: u32 = 32_000;
     const MOST_KEPT: u64 = 16 * MIB;
     let server = place.start(place.installable()?.buffer_pool(POOL))?;
@@ -115,14 +115,14 @@ fn grows_by_no_more_under_load(place: &Place) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     exercise()?;
     ensure!(sql::figure(&server, "pages_cached")? > 4000, "not filled");
-    // What a burst took is given back by and by, by threads that wait for a busy machine's processors, too.
+    // Memory of a burst is released gradually, by threads that may also wait for a busy machine's processors.
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let said_before = sql::figure(&server, "memory_bytes")?;
         let grown = resident(&server).saturating_sub(before);
         let said = sql::figure(&server, "memory_bytes")?.max(said_before);
         let kept = kept_by_malloc(&server).saturating_sub(kept_before);
-        // The server's own come and go by a MiB.
+        // The server's own memory varies by a MiB.
         let is_said = grown < said + said / 10 + MIB + kept && kept < MOST_KEPT;
         if is_said || Instant::now() > end {
             let told = format!(

@@ -1,7 +1,7 @@
-//! Somebody else writes to the data files of a running server: the extension notices, and does not go on. What only looks like
-//! that costs the file its place in the cache for a while, and nothing else.
+//! A foreign process writes to the data files of a running server: the extension detects it and stops serving. A false
+//! suspicion only costs the file its cached pages for a while.
 //!
-//! With the library that is built for tests, which looks every second, and takes a file for quiet after four.
+//! The library is the test build: its audit runs every second and considers a file quiet after four seconds.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const CACHE: u64 = 64 << 20;
 const PAGE: usize = 16384;
 const ROWS: u32 = 8000;
 const WIDTH: u32 = 2000;
-/// A table whose file MariaDB makes longer in another way.
+/// A table whose file MariaDB extends in another way.
 const PACKED: &str = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8";
 
 /// The tests of this subject.
@@ -53,7 +53,7 @@ fn state(server: &Server) -> anyhow::Result<(String, String)> {
     ))
 }
 
-/// A server with a table of which nearly all is cached, and that has been at rest for long enough.
+/// A server with a table that is almost completely cached and has been idle long enough.
 fn with_a_table_at_rest(place: &Place) -> anyhow::Result<Server> {
     let server = place.start(options(place)?)?;
     let mut connection = server.connect()?;
@@ -72,7 +72,7 @@ fn suspicions(server: &Server) -> anyhow::Result<u64> {
     sql::figure(server, "audit_suspicions")
 }
 
-/// Every third page from the 20th on; pages of rows.
+/// Every third page from the 20th on; these pages hold rows.
 fn some_pages(file: &File) -> anyhow::Result<Vec<(u64, Vec<u8>)>> {
     let pages = file.metadata()?.len() / PAGE as u64;
     let mut some = Vec::new();
@@ -105,7 +105,7 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     for (_, page) in &mut others {
         let byte = &mut page[PAGE / 2];
         *byte = !*byte;
-        // Without it the file would be damaged, and the cache right.
+        // Without a valid checksum the file would be damaged, and the cache right.
         checksums::set(page, place.is_mysql());
     }
     write(&file, &others)?;
@@ -126,7 +126,7 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     // Every account may read the reason, so only the log names the table.
     let log = std::fs::read_to_string(server.log())?;
     ensure!(log.contains("Find out who writes") && log.contains("d/t.ibd' changed"));
-    // The server goes on without it, and with it when it is asked for.
+    // The server goes on without the extension, and with it once it is enabled again.
     let mut connection = server.connect()?;
     ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
     ensure!(sql::figure(&server, "hits")? == 0, "still served");
@@ -138,7 +138,7 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The bytes that are there already: nothing but the time of change tells, and nothing that is cached is wrong.
+/// The same bytes are written: only the modification time differs, and every cached page is right.
 fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
     let server = with_a_table_at_rest(place)?;
     let file = data_file(place)?;
@@ -149,7 +149,7 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
     sql::wait_until("compared", Duration::from_secs(60), || {
         Ok(std::fs::read_to_string(server.log())?.contains("none differs"))
     })?;
-    // As long as the file looks otherwise again and again, nothing of it is cached.
+    // While the file keeps changing its times, none of its pages is cached.
     let mut connection = server.connect()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -174,7 +174,7 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
     ensure!(sql::figure(&server, "suspended_files")? == 0);
     ensure!(suspended(&server)? == serde_json::json!([]));
     ensure!(state(&server)? == ("active".into(), String::new()));
-    // A second time within the hour: counted, and not said again.
+    // A second time within the hour: counted, and not logged again.
     let before = suspicions(&server)?;
     sql::wait_until("suspected again", Duration::from_secs(120), || {
         std::thread::sleep(REST);
@@ -189,7 +189,7 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Which file is suspended, why, for how long, and what comes of it.
+/// Checks the report: the suspended file, the reason, the duration, and the result of the comparison.
 fn it_is_said(server: &Server) -> Outcome {
     ensure!(sql::figure(server, "suspended_files")? == 1);
     let list = suspended(server)?;
@@ -210,14 +210,14 @@ fn it_is_said(server: &Server) -> Outcome {
     Ok(())
 }
 
-/// The files that are suspended.
+/// The list of suspended files.
 fn suspended(server: &Server) -> anyhow::Result<serde_json::Value> {
     let text = server.value("SELECT bpe_report('suspended')")?;
     Ok(serde_json::from_str(&text.context("no answer")?)?)
 }
 
-/// Reads the table while its file is touched. If the machine is so busy that the touches pause, it may come to rest meanwhile;
-/// then it is tried again.
+/// Reads the table while its file is touched. On a busy machine the touches may pause and the file become quiet; the reads are
+/// then repeated.
 fn nothing_is_served(server: &Server, connection: &mut Conn) -> Outcome {
     let mut served = 0;
     for _ in 0..10 {
@@ -252,8 +252,8 @@ fn table_hits(server: &Server) -> anyhow::Result<u64> {
     Ok(hits)
 }
 
-/// Pages lose their checksums in the file, and the cache has them whole. It keeps them, serves nothing of the file, and goes on when
-/// they are well again. Nothing reads the table meanwhile: MySQL would not bear it.
+/// Pages lose their checksums in the file while the cache holds intact copies. The cache keeps them, serves nothing of the
+/// file, and resumes after the pages are repaired. The table is not read during the damage, because MySQL would crash.
 fn damaged_pages_are_kept(place: &Place) -> Outcome {
     let server = with_a_table_at_rest(place)?;
     let file = data_file(place)?;
@@ -294,11 +294,11 @@ fn damaged_pages_are_kept(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A table at rest gets more rows: the file grows, and with a pool that holds them its new pages are written much later.
+/// An idle table gets more rows: the file grows. With a pool that holds them, its new pages are written much later.
 fn a_quiet_table_may_grow(place: &Place) -> Outcome {
     let mut options = options(place)?.buffer_pool(ROOMY);
     if place.is_mysql() {
-        // New room is allocated, and no zeros are written there.
+        // Allocates space without writing zeros.
         options = options.option("--innodb-extend-and-initialize=OFF");
     }
     let server = place.start(options)?;
@@ -328,7 +328,7 @@ fn a_quiet_table_may_grow(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Load with rests in which files are quiet for long enough, and everything that changes files in other ways.
+/// Load with idle times in which files become quiet, and all other changes that the server makes to files.
 fn the_servers_own_are_not(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
@@ -358,7 +358,7 @@ fn the_servers_own_are_not(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What happens to a server and its files in a month, one by one.
+/// Events of an ordinary month on a server and its files, one by one.
 fn an_ordinary_month(place: &Place) -> Outcome {
     let own = ordinary::place_with_undo(place)?;
     let place = own.as_ref().unwrap_or(place);
@@ -370,7 +370,7 @@ fn an_ordinary_month(place: &Place) -> Outcome {
         (|| {
             month.make(event)?;
             compared += month.check()?;
-            // What is seen only at the next look, or once its pages are written.
+            // Some changes are visible only to the next audit, or after the pages are written.
             std::thread::sleep(Duration::from_secs(2));
             compared += month.check()?;
             anyhow::Ok(())
@@ -388,7 +388,7 @@ fn an_ordinary_month(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// With a library that counts growth as no change: it is suspected, and costs the file its place in the cache for a while.
+/// A canary that counts growth as no change: the file is suspected, and loses its cached pages for a while.
 fn growth_that_is_not_counted_is_noticed(place: &Place) -> Outcome {
     let mut options = place.canary(CACHE, "looks")?.buffer_pool(ROOMY);
     if place.is_mysql() {
@@ -410,7 +410,7 @@ fn growth_that_is_not_counted_is_noticed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Every page that InnoDB says it has read is a hit or a read of a data file that the hooks have seen, read-ahead included.
+/// Every page that InnoDB counts as read is a hit or a hooked read of a data file, read-ahead included.
 fn innodb_counts_the_same_reads(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let mut connection = server.connect()?;
@@ -432,7 +432,7 @@ fn innodb_counts_the_same_reads(place: &Place) -> Outcome {
         "InnoDB has read {innodb} pages, the hooks have seen {hooks}"
     ));
     ensure!(innodb > 3000, "only {innodb} pages read");
-    // The two are not read at the same moment.
+    // The two counters are not read at the same moment.
     ensure!(innodb.abs_diff(hooks) * 50 < innodb, "{innodb} and {hooks}");
     server.stop()?;
     Ok(())

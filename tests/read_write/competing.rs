@@ -1,4 +1,4 @@
-//! Pages that compete for a place, on servers at work and over a kill.
+//! Pages that compete for slots, on running servers and across a kill.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
 use integration_tests::{Outcome, Place, Suite, note, sql};
 
-/// Smaller than the data, so that pages compete for a place.
+/// Smaller than the data, so that pages compete for slots.
 const CACHE: u64 = 16 << 20;
 
 /// The tests of this subject.

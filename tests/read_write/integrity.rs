@@ -1,5 +1,5 @@
-//! Mixed load with pool and cache far smaller than the data, clean stops and crashes; in the end the servers' own checks
-//! on a server without the plugin.
+//! Mixed load with pool and cache far smaller than the data, clean stops and crashes. At the end the servers' own checks run on
+//! a server without the plugin.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::{Outcome, Place, Server, Suite, note, place, sql, verification};
 
-/// Smaller than the data, so that pages compete for a place.
+/// Smaller than the data, so that pages compete for slots.
 const CACHE: u64 = 24 << 20;
 
 /// The tests of this subject.
@@ -23,7 +23,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// Steps of a load: what two busy cores do in about ten seconds. As much is tried on a slow machine.
+/// Steps of a load: about ten seconds on two busy cores. A slow machine runs as many.
 const STEPS: u64 = 20_000;
 /// The same where every page that is read is compressed and written.
 const COMPRESSED_STEPS: u64 = 12_000;
@@ -35,7 +35,7 @@ fn ledger(server: &Server) -> anyhow::Result<Ledger> {
     Ok(ledger)
 }
 
-/// What the cache did, as proof that the test tested something.
+/// Checks the activity counters, as proof that the test exercised the cache.
 fn expect_work(server: &Server) -> Outcome {
     let [hits, misses, invalidated, evicted, proofs, errors] = [
         "hits",
@@ -82,7 +82,7 @@ fn mixed_load(place: &Place) -> Outcome {
 fn installed_at_run_time(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     let ledger = ledger(&server)?;
-    // Installed and switched on in the middle of the load.
+    // Install and enable in the middle of the load.
     ledger.run_while(&server, Duration::from_secs(4), || {
         std::thread::sleep(Duration::from_secs(2));
         place.install(&server, CACHE)?;
@@ -109,7 +109,7 @@ fn compressed(place: &Place) -> Outcome {
     stop_and_verify(place, server, &ledger)
 }
 
-/// Killed again and again under the load, with recovery through the plugin.
+/// Repeated kills under load, with recovery through the plugin.
 fn crashes(place: &Place) -> Outcome {
     let mut server = place.start(place.early(CACHE)?)?;
     let ledger = ledger(&server)?;
@@ -125,7 +125,7 @@ fn crashes(place: &Place) -> Outcome {
     stop_and_verify(place, server, &ledger)
 }
 
-/// A crash loses nothing that only the cache would know: recovery without the plugin.
+/// A crash loses no data that only the cache holds: recovery without the plugin.
 fn crash_then_without(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = ledger(&server)?;
@@ -136,7 +136,7 @@ fn crash_then_without(place: &Place) -> Outcome {
     ledger.verify(&server)?;
     ledger.run(&server, Duration::from_secs(3))?;
     server.stop()?;
-    // The cache file of the crash is still there, and is not believed.
+    // The cache file of the crash is still there, and is not trusted.
     let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(5))?;

@@ -1,4 +1,4 @@
-//! What is read is what was written, by all ways of a page.
+//! Every read returns the bytes of the last write, on every path of a page.
 
 use std::process::ExitCode;
 

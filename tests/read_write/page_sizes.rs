@@ -26,7 +26,7 @@ pub fn suite() -> Suite {
 fn server(place: &Place, page: u32) -> Outcome {
     let option = format!("--innodb-page-size={page}");
     let place = Place::initialised(place.installation.flavour, &[&option])?;
-    // The servers ask for a larger pool where pages are large.
+    // The servers require a larger pool for large pages.
     let pool = if page > 16384 { 24 << 20 } else { 8 << 20 };
     let without = place.options().buffer_pool(pool).option(&option);
     let server = place.start(place.early(CACHE)?.buffer_pool(pool).option(&option))?;
@@ -63,11 +63,11 @@ fn server(place: &Place, page: u32) -> Outcome {
 
 fn compressed_tables(place: &Place) -> Outcome {
     const ROWS: u32 = 2500;
-    // Without this, a scan of what else there is leaves in the pool what was used for longer than a second.
+    // Otherwise a scan of another table leaves pages in the pool that were used for longer than a second.
     let options = place.early(CACHE)?.option("--innodb-old-blocks-time=0");
     let server = place.start(options)?;
     let mut connection = server.connect()?;
-    // Enough else to push what was read out of the pool.
+    // Enough other rows to push the pages under test out of the pool.
     sql::fill(&mut connection, "d.wide", 7000, 1400, "")?;
     for size in [1, 2, 4, 8] {
         let table = format!("d.k{size}");
@@ -103,7 +103,7 @@ fn compressed_tables(place: &Place) -> Outcome {
         .unwrap_or_default();
     let after = saved()?;
     let files: serde_json::Value = serde_json::from_str(&report)?;
-    // What was saved is of pages as long as each file has them.
+    // Each hit saves one page of the file's page size.
     let number = |file: &serde_json::Value, name: &str| file[name].as_u64().unwrap_or_default();
     let sum: u64 = files
         .as_array()
@@ -139,7 +139,7 @@ fn compressed_tables(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// With `bpe_compression`, text takes less room, and what does not shrink is left alone.
+/// With `bpe_compression`, text takes less space, and incompressible pages are stored as they are.
 fn cached_compressed(place: &Place) -> Outcome {
     const ROWS: u32 = 9000;
     let server = place.start(place.early(CACHE)?.option("--bpe-compression=lz4"))?;

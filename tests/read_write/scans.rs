@@ -1,7 +1,7 @@
-//! Scans, dumps and backups beside a hot set of half the cache: what is read once must not push out what is read again and again.
+//! Scans, dumps and backups beside a hot set of half the cache: pages read once must not evict pages that are read repeatedly.
 //!
-//! The share of the hot table's reads that the cache answers is counted, alone and beside each disturbance. The data
-//! are small, so that it takes seconds; `BPE_SCANS_MIB` makes the other table larger, for figures.
+//! The test measures the hit rate of the hot table, alone and beside each disturbance. The data is small, so it takes seconds;
+//! `BPE_SCANS_MIB` enlarges the other table for measurements.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ const CACHE: u64 = 24 << 20;
 /// Rows of the hot table: half of the cache, and more than InnoDB's pool.
 const HOT: u32 = 6000;
 const WIDTH: u32 = 1800;
-/// MiB of the table that is scanned, twice the cache.
+/// MiB of the scanned table, twice the cache.
 const COLD_MIB: u32 = 48;
-/// Rows of both tables in a MiB, with what InnoDB adds.
+/// Rows of both tables per MiB, with InnoDB's overhead.
 const ROWS_PER_MIB: u32 = 500;
-/// Passes over the hot table, after which the policy has seen its pages come back.
+/// Passes over the hot table until the policy has seen its pages repeatedly.
 const LEARNS: u32 = 4;
-/// Points that the share of hits may fall.
+/// Percentage points that the hit rate may fall.
 const MOST_LOST: f64 = 2.0;
 
 /// The tests of this subject.
@@ -33,13 +33,13 @@ pub fn suite() -> Suite {
         .each("read_ahead_is_answered", read_ahead_is_answered)
 }
 
-/// Room for the whole table that is read ahead.
+/// Large enough for the whole table that is read ahead.
 const ROOMY_CACHE: u64 = 192 << 20;
-/// Percent of its reads that the cache answers at least, whether pages are compressed or not: 99 on an idle machine, and fewer where
-/// others keep its disk busy.
+/// Minimum percentage of its reads that the cache answers, with and without compression: 99 on an idle machine, less where
+/// other load keeps its disk busy.
 const LEAST_ANSWERED: f64 = 90.0;
 
-/// A table whose pages are all cached is scanned, so that the server reads ahead asynchronously.
+/// A fully cached table is scanned, so that the server reads ahead asynchronously.
 fn read_ahead_is_answered(place: &Place) -> Outcome {
     for compression in ["off", "lz4"] {
         let options = place
@@ -50,7 +50,7 @@ fn read_ahead_is_answered(place: &Place) -> Outcome {
         sql::fill(&mut connection, "d.t", 20_000, WIDTH, "")?;
         let scan = "SELECT COUNT(*), SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)";
         (0..3).try_for_each(|_| statement(&server, scan))?;
-        // Pages that were read last are compressed by then.
+        // By then the pages read last are compressed.
         std::thread::sleep(Duration::from_secs(2));
         let figures = || -> anyhow::Result<[u64; 3]> {
             let of = |name| sql::figure(&server, name);
@@ -93,7 +93,7 @@ fn counted(server: &Server) -> anyhow::Result<(u64, u64)> {
     Ok((of("hits")?, of("misses")?))
 }
 
-/// Percent of the reads that the cache answered since then.
+/// Percentage of the reads since `since` that the cache answered.
 fn share(server: &Server, since: (u64, u64)) -> anyhow::Result<f64> {
     let (hits, misses) = counted(server)?;
     let (hits, misses) = (hits - since.0, misses - since.1);
@@ -101,7 +101,7 @@ fn share(server: &Server, since: (u64, u64)) -> anyhow::Result<f64> {
     Ok(hits as f64 * 100.0 / (hits + misses) as f64)
 }
 
-/// Something that reads or writes the other table once.
+/// A function that reads or writes the other table once.
 type Disturbance = fn(&Place, &Server) -> Outcome;
 
 fn statement(server: &Server, statement: &str) -> Outcome {
@@ -132,7 +132,7 @@ fn dump(place: &Place, server: &Server) -> Outcome {
     } else {
         ["mariadb-dump", "mysqldump"]
     };
-    // Where the server lies in a root of its own, this machine's client will do.
+    // A server in a separate root directory has no client there; the host's client is used.
     let mut command = names
         .iter()
         .find_map(|name| place.installation.tool(name))
@@ -147,7 +147,7 @@ fn dump(place: &Place, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// mariadb-backup reads the data files past the server; MySQL's clone reads them in it.
+/// mariadb-backup reads the data files outside the server; MySQL's clone reads them inside.
 fn copy(place: &Place, server: &Server) -> Outcome {
     let copy = place.root().join("copy");
     let copied = copies::of_running(place, server, &place.data(), &copy);
@@ -173,7 +173,8 @@ fn a_hot_set_stays(place: &Place) -> Outcome {
     sql::fill(&mut connection, "hot.t", HOT, WIDTH, "")?;
     let mut fell = Vec::new();
     let pass = |connection: &mut Conn| sql::read_all(connection, "hot.t", HOT);
-    // Until all of it is there: what was written last may have filled the cache. And the policy has yet to learn which pages come back.
+    // Until the whole table is cached: the pages written last may have filled the cache, and the policy must first learn the
+    // hot pages.
     let mut alone = 0.0;
     for passed in 1..=12 {
         let before = counted(&server)?;
@@ -203,7 +204,7 @@ fn a_hot_set_stays(place: &Place) -> Outcome {
                 while !over.load(Ordering::Relaxed) {
                     pass(&mut connection)?;
                 }
-                // What was pushed out is missed now.
+                // Evicted pages show as misses now.
                 pass(&mut connection)
             });
             let disturbed = disturb(place, &server);

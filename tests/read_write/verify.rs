@@ -1,4 +1,4 @@
-//! `bpe_report('verify-next ...')`: cached pages beside those of the data files, on a server at work.
+//! `bpe_report('verify-next ...')` on a running server: compares cached pages with the data files.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub fn suite() -> Suite {
     Suite::new("verify")
         .each("nothing_differs_under_load", nothing_differs_under_load)
         .each("nothing_differs_compressed", nothing_differs_compressed)
-        // MySQL stops at the first old page that it meets, sooner than this could find it.
+        // MySQL stops at the first stale page that it reads, before this test could find it.
         .with(
             Flavour::MariaDb1011,
             "a_stale_page_is_found",
@@ -41,10 +41,10 @@ fn compare_under_load(server: &Server) -> Outcome {
     note(format!("{sums:?}; {counts}"));
     ensure!(sums.wrong == 0, "{sums:?}");
     ensure!(sums.compared > 1000, "{sums:?}");
-    // Only a page that is moved just then fails its proof.
+    // Only a page that is being moved fails its proof.
     ensure!(sums.unproven < sums.compared / 10, "{sums:?}");
     ensure!(sql::figure(server, "hits")? > before);
-    // What was compared looks as it did to the policy and to the counters of errors.
+    // The comparison does not affect the policy or the error counters.
     ensure!(sql::figure(server, "failed_proofs")? == 0);
     ledger.verify(server)
 }
@@ -63,13 +63,13 @@ fn nothing_differs_compressed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// With a library whose writes drop nothing, old pages stay in the cache: they are found, named and dropped.
+/// A canary whose writes drop nothing leaves stale pages in the cache: they are found, logged and dropped.
 fn a_stale_page_is_found(place: &Place) -> Outcome {
     let right = place.start(place.roomy())?;
     sql::fill(&mut right.connect()?, "d.t", 8000, 2000, "")?;
     right.stop()?;
-    // The pool keeps all that is read, so that the server itself never meets what is old. On a slow machine the audit is
-    // the first to see that such a library misses writes, and ends the extension.
+    // The pool keeps all pages read, so that the server itself never reads a stale one. On a slow machine the audit would first
+    // detect that this library misses writes, and stop the extension.
     let wrong = place.canary(CACHE, "writes,audit")?;
     let server = place.start(wrong.buffer_pool(ROOMY))?;
     server.sql(CREATE_FUNCTION)?;

@@ -1,5 +1,5 @@
-//! Recordings of page reads and writes: that they hold what InnoDB did, whether the extension is on or off, that they end,
-//! and that switching on and off beside them keeps every row right.
+//! Recordings of page reads and writes. They match InnoDB's activity with the extension on or off, and they end. Switching on
+//! and off beside them keeps every row right.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn pages(server: &Server) -> anyhow::Result<(u64, u64)> {
     Ok((of("Innodb_pages_read")?, of("Innodb_pages_written")?))
 }
 
-/// Within 5 %, and a few pages.
+/// Fails unless both are equal within 5 % and 40 pages.
 fn close(what: &str, recorded: u64, counted: u64) -> Outcome {
     ensure!(
         recorded.abs_diff(counted) <= counted / 20 + 40,
@@ -61,7 +61,7 @@ fn record_and_compare(server: &Server, page_size: u64) -> anyhow::Result<Recordi
         sql::read_all(&mut connection, "d.t", ROWS)?;
         connection.query_drop("UPDATE d.t SET v = v + 1 WHERE id % 5 = 0")?;
         connection.query_drop("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)")?;
-        // A file that is new, and whose pages are written before they are ever read.
+        // A new file, whose pages are written before they are ever read.
         sql::fill(&mut connection, "d.fresh", ROWS / 4, 1000, "")?;
         sql::write_dirty_pages(server)?;
         sql::read_all(&mut connection, "d.t", ROWS)?;
@@ -88,14 +88,14 @@ fn record_and_compare(server: &Server, page_size: u64) -> anyhow::Result<Recordi
     Ok(recording)
 }
 
-/// The extension stays off all the time; so must the hooks, but for the recording.
+/// The extension stays off; the hooks are on only during the recording.
 fn recorded_while_off(server: &Server) -> Outcome {
     ensure!(hook_mode(server)? == 0);
     record_and_compare(server, 16384)?;
     ensure!(hook_mode(server)? == 0, "the hooks are still on");
     sql::expect_state(server, "disabled")?;
     ensure!(sql::figure(server, "memory_bytes")? == 0, "memory is kept");
-    // Nothing of it is in the way of the extension, nor the other way round.
+    // Recording and extension do not affect each other.
     let mut connection = server.connect()?;
     ensure!(ask(&mut connection, "summary")?["recording"] == false);
     Ok(())
@@ -156,7 +156,7 @@ fn without_asynchronous_io(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Pages are numbered in their own size.
+/// Page numbers use the page size of the server.
 fn small_pages(place: &Place) -> Outcome {
     let place = Place::initialised(place.installation.flavour, &["--innodb-page-size=4096"])?;
     let options = place.early_disabled(CACHE)?;
@@ -188,7 +188,7 @@ fn ends_by_itself(place: &Place) -> Outcome {
     let answer = ask(&mut connection, &format!("trace-next {name} 0"))?;
     ensure!(answer["error"].is_string(), "{answer}");
 
-    // Uninstalling does not wait for it, and the function is of no harm then.
+    // Uninstalling does not wait for the recording, and the function is harmless afterwards.
     Recording::start(&server)?;
     server.sql(place.uninstall_statement())?;
     let answer = ask(&mut connection, "trace-start")?;
@@ -233,7 +233,7 @@ fn one_at_a_time(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A client that is too slow loses events, and is told how many.
+/// A slow client loses events, and gets their number.
 fn full_ring(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
     server.sql(CREATE_FUNCTION)?;
@@ -243,10 +243,10 @@ fn full_ring(place: &Place) -> Outcome {
     let mut recording = Recording::start(&server)?;
     let name = recording.name.clone();
     let before = pages(&server)?;
-    // Asking for the same events again acknowledges nothing, and keeps the recording alive.
+    // Requesting the same events again acknowledges nothing, and keeps the recording alive.
     let (mut rounds, mut lost) = (0, 0);
     loop {
-        // In parts: on a busy machine the whole takes longer than a recording waits to be asked.
+        // In parts: on a busy machine one scan takes longer than the timeout of a recording without requests.
         for from in (1..=ROWS).step_by(ROWS as usize / 8) {
             connection.query_drop(format!(
                 "SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY) WHERE id BETWEEN {from} AND {}",
@@ -275,7 +275,7 @@ fn full_ring(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Switching on and rebuilding leave a recording alone; switching off ends it, at once.
+/// Enabling and rebuilding do not affect a recording; disabling ends it at once.
 fn switching(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
     server.sql(CREATE_FUNCTION)?;
@@ -315,7 +315,7 @@ fn switching(place: &Place) -> Outcome {
             "{:?}",
             recording.ended
         );
-        // Once more: on while recording, and the recording ends first.
+        // Enable while recording, and the recording ends first.
         let mut second = Recording::start(&server)?;
         server.sql("SET GLOBAL bpe_enabled = ON")?;
         second.during(|| {
@@ -333,7 +333,7 @@ fn switching(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Whatever the order, rows stay right and in the end the hooks are as they should be.
+/// In every order, rows stay right, and at the end the hooks have the expected mode.
 fn several_sessions(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
     server.sql(CREATE_FUNCTION)?;
@@ -358,7 +358,7 @@ fn several_sessions(place: &Place) -> Outcome {
                                         (0, false) => "bpe_enabled = OFF".into(),
                                         _ => format!("bpe_size = {}", CACHE << bits),
                                     };
-                                    // Another session may be in the middle of it: a clear error, not a failure.
+                                    // Another session may be changing it: a clear error, not a failure.
                                     match connection.query_drop(format!("SET GLOBAL {setting}")) {
                                         Ok(()) | Err(mysql::Error::MySqlError(_)) => {}
                                         Err(error) => return Err(error.into()),
@@ -402,7 +402,7 @@ fn several_sessions(place: &Place) -> Outcome {
     sql::wait_until("the hooks are off", Duration::from_secs(20), || {
         Ok(trace::hook_mode(&server)? == 0)
     })?;
-    // And all of it still works.
+    // Everything still works.
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(2))?;

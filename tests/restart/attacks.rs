@@ -1,6 +1,6 @@
 //! Changes to the data directory between two runs of a server. No answer may come from a cached page that differs.
 //!
-//! Each attack fills tables larger than the buffer pool, lets the cache hold them, ends the server, changes something, and
+//! Each attack fills tables larger than the buffer pool, caches them, ends the server, changes something, and
 //! starts it again. A server without the plugin, on a copy of the data directory, gives the right answers.
 //!
 //! A short list always runs. `BPE_ATTACKS=all` runs all of them (`make attacks`). `BPE_ROLLBACK_TRIES` repeats the rollbacks,
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 mod attack_list;
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 /// Bytes of a volume. Its file is sparse.
 const DISK: u64 = 1 << 30;
@@ -45,7 +45,7 @@ const WARM_PAGES: u64 = 40;
 /// How often an attack may miss its moment.
 const LATE_LIMIT: u32 = 8;
 
-/// What the clients do when the server ends.
+/// Activity of the clients when the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Idle,
@@ -68,7 +68,7 @@ enum Warmth {
     Any,
 }
 
-/// What an attack may leave of the cache.
+/// Expected remains of the cache after an attack.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     hot: Warmth,
@@ -112,14 +112,14 @@ struct Attack {
     /// A first session with the plugin caches version 0 and stops before `between`.
     two_sessions: bool,
     between: Step,
-    /// The server runs, version 1 is cached, and the writers are at work.
+    /// The server runs, version 1 is cached, and the writers are active.
     live: Step,
     /// The server is down.
     down: Step,
     expected: Expected,
     /// The bytes stay as they are.
     costs_only_warmth: bool,
-    /// Slots of the cache disk are old ones: the checks of pages may find them.
+    /// Slots of the cache disk are old: page proofs may fail.
     proofs_may_fail: bool,
     /// Runs without `BPE_ATTACKS`, with this server.
     quick: Option<Flavour>,
@@ -198,12 +198,12 @@ impl Scene<'_> {
             &self.place.cache(),
             CACHE,
         );
-        // What the loader of rejected pages fetches would count as hits of pages that were proven; `warm_events` tries it.
+        // Pages that the loader of rejected files fetches would count as hits of proven pages; `warm_events` covers them.
         let options = options.option("--bpe-warm-io-capacity=0");
         (self.attack.server)(self, options)
     }
 
-    /// A server without the plugin runs, does something and stops.
+    /// Runs a server without the plugin for these statements, and stops it.
     fn run_without_plugin(&self, statements: &[&str], more: &[&str]) -> Outcome {
         let options = (self.attack.server)(self, self.plain())?;
         let options = more
@@ -267,7 +267,7 @@ impl Drop for Writers {
     }
 }
 
-/// What a server answers for each table: every row is in its checksum.
+/// A server's answers: for each table a checksum of all rows.
 #[derive(Debug, PartialEq, Eq)]
 struct Answers(Vec<String>);
 
@@ -324,7 +324,7 @@ fn take(reads: &mut anyhow::Result<Reads>) -> anyhow::Result<Reads> {
     std::mem::replace(reads, Ok(Reads { hits: 0, misses: 0 }))
 }
 
-/// The tables with version 0 in a data directory that is made once for each server.
+/// The tables with version 0, in a data directory that is created once for each server.
 fn filled(place: &Place) -> anyhow::Result<PathBuf> {
     let name = format!("attacks-{}", place.installation.version.replace('/', "-"));
     place::made_once(&name, |partial| {
@@ -339,7 +339,7 @@ fn filled(place: &Place) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Starts the server with the plugin, and lets the cache hold both tables.
+/// Starts the server with the plugin, and caches both tables.
 fn warm_up(scene: &Scene, update: bool) -> anyhow::Result<Server> {
     let server = scene.place.start(scene.options()?)?;
     if update {
@@ -433,7 +433,7 @@ fn right_answers(scene: &Scene) -> anyhow::Result<Answers> {
     Ok(answers)
 }
 
-/// What the server with the plugin showed after the attack.
+/// Results of the server with the plugin after the attack.
 #[derive(Default)]
 struct Seen {
     hot: Option<Reads>,
@@ -448,7 +448,7 @@ struct Seen {
 impl Seen {
     fn by(scene: &mut Scene, right: &Answers) -> anyhow::Result<Seen> {
         let mut seen = Seen::default();
-        // An InnoDB server that meets an old page may end itself: a wrong answer as well.
+        // InnoDB may crash on an old page: a wrong answer as well.
         if let Err(error) = seen.look(scene, right) {
             let words = format!("{error:#}");
             seen.wrong = format!("{} the server: {words}", seen.wrong);
@@ -686,7 +686,7 @@ pub fn suite() -> Suite {
     suite
 }
 
-/// Prints the table of what was seen, if any attack ran.
+/// Prints the table of results, if any attack ran.
 pub fn print_table() {
     let mut table = TABLE.lock().clone();
     if !table.is_empty() {

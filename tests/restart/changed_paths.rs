@@ -1,4 +1,4 @@
-//! A start with other paths: what the server has made under the former ones goes, and nothing else.
+//! A start with other paths removes the files that this server created under the former paths, and no other file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn former_files_are_removed(place: &Place) -> Outcome {
     serves(&server)?;
     server.stop()?;
     place.expect_left()?;
-    // Somebody else's, of a name like ours.
+    // A foreign file with a name like ours.
     let foreign = place.cache().join("bpe-0123456789abcdef.cache");
     std::fs::write(&foreign, vec![7; 100_000])?;
     let (cache, memory) = (
@@ -62,11 +62,11 @@ fn former_files_are_removed(place: &Place) -> Outcome {
             .iter()
             .any(|path| path.extension() == Some("cache".as_ref()))
     );
-    // The same settings again: what was cached is there.
+    // The same settings again: the cached pages are there.
     let server = place.start(options()?)?;
     ensure!(sql::figure(&server, "pages_inherited")? > 0);
     serves(&server)?;
-    // Off and on at another path, at run time.
+    // Off and on with another path, at run time.
     sql::run(
         &server,
         &[

@@ -1,5 +1,5 @@
-//! Whether the digest of the redo log at rest tells a run of InnoDB from none. Here no server has the plugin, so that whatever
-//! another run of the server does is what the plugin could not see.
+//! Tests whether the redo digest detects a run of InnoDB. No server here has the plugin: the digest must detect runs that the
+//! plugin cannot see.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// What is compared: the log as it is, and what the data files have.
+/// Compared state: the digest of the log, and the digests of the data files.
 #[derive(Debug, PartialEq)]
 struct State {
     fence: Fence,
@@ -40,12 +40,12 @@ impl State {
         digest_files(&place.data(), &mut files)?;
         ensure!(files.len() > 3, "only {files:?}");
         let fence = fence::of(redo).map_err(anyhow::Error::msg)?;
-        // To look changes nothing.
+        // Reading the log changes nothing.
         ensure!(Ok(fence) == fence::of(redo), "two looks");
         Ok(State { fence, files })
     }
 
-    /// What is in the log differs, whatever its files look like.
+    /// The log's contents differ; its file attributes are not compared.
     fn log_differs(&self, other: &State) -> bool {
         self.fence[..2] != other.fence[..2]
     }
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-/// Digests of all that pages are read from. Files of temporary tables are made anew at each start.
+/// Digests of all files that pages are read from. Files of temporary tables are recreated at each start.
 fn digest_files(folder: &Path, files: &mut BTreeMap<PathBuf, u64>) -> Outcome {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -78,7 +78,7 @@ fn digest_files(folder: &Path, files: &mut BTreeMap<PathBuf, u64>) -> Outcome {
     Ok(())
 }
 
-/// A server that has a table, stopped.
+/// Creates a table on a server, and stops it.
 fn with_table(place: &Place, options: impl Fn() -> Options) -> Outcome {
     let server = place.start(options())?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, WIDTH, "")?;
@@ -86,7 +86,7 @@ fn with_table(place: &Place, options: impl Fn() -> Options) -> Outcome {
     Ok(())
 }
 
-/// A log that is the same after a run says that no page was written.
+/// If the log is unchanged after a run, no page was written.
 fn expect_seen(what: &str, before: &State, after: &State) -> Outcome {
     let changed = before.changed_files(after);
     let differs = before.log_differs(after);
@@ -108,7 +108,7 @@ fn runs_without_the_plugin(place: &Place) -> Outcome {
     let state = || State::of(place, &place.data());
     let mut before = state()?;
     ensure!(before.fence[3] > 0, "{before:?}");
-    // Each with what must be seen in the log itself.
+    // Each run, and whether the log's contents must differ after it.
     type Run = fn(&Place, Server) -> Outcome;
     let stop: Run = |_, server| {
         server.stop()?;
@@ -145,7 +145,7 @@ fn runs_without_the_plugin(place: &Place) -> Outcome {
         ensure!(!must_differ || before.log_differs(&after), "{what}: unseen");
         before = after;
     }
-    // The log and the data of one moment, copied: the log is the same, and is another file.
+    // A copy of log and data of one moment: the same log contents, in another file.
     let copy = place.root().join("copy");
     integration_tests::place::copy_folder(&place.data(), &copy)?;
     let copied = fence::of(&copy).map_err(anyhow::Error::msg)?;
@@ -153,7 +153,7 @@ fn runs_without_the_plugin(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Where it lies is told by what a server at work has open.
+/// A running server's open files show the log's directory.
 fn a_log_elsewhere(place: &Place) -> Outcome {
     let folder = place.root().join("redo");
     fs::create_dir(&folder)?;
@@ -194,7 +194,7 @@ fn a_log_elsewhere(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What is behind the checkpoint may lie at the log's end and at its begin.
+/// Records after the checkpoint may wrap from the log's end to its start.
 fn a_log_that_goes_round(place: &Place) -> Outcome {
     let options = || {
         let least = if place.is_mysql() {
@@ -226,7 +226,7 @@ fn a_log_that_goes_round(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Pages are written without redo, so such a log proves nothing; and when it is enabled again, it says so.
+/// Pages are written without redo, so such a log proves nothing. After redo is enabled again, the digest differs.
 fn redo_disabled(place: &Place) -> Outcome {
     with_table(place, || place.options())?;
     let before = State::of(place, &place.data())?;

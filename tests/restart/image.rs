@@ -1,7 +1,7 @@
-//! What is cached outlives the machine's restart after a clean stop: an image of what lies in memory is written at the server's end, is
-//! taken once, and costs neither the end nor the start if something is wrong with its disk.
+//! The cache survives a restart of the host after a clean stop. The server writes an image of the in-memory state at its end.
+//! The next server uses it once. A bad disk costs only the image: neither the end nor the start of the server fails.
 //!
-//! The machine's restart is imitated: the server is started with another boot id, and what was in memory is gone.
+//! The tests simulate the restart: the server starts with another boot id, and the in-memory state is removed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -18,11 +18,11 @@ use integration_tests::taken::{self, Reads, Taken};
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, place, sql, verification};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 const ROWS: u32 = 600;
 const WIDTH: u32 = 1300;
-/// What the log says of an end without an image.
+/// Log message at a stop without an image.
 const NOT_LEFT: &str = "will be lost if the machine is restarted now";
 const NOT_USED: &str = "what was cached before the machine's restart or the remount is not used";
 
@@ -39,7 +39,7 @@ pub fn suite() -> Suite {
         .each("killed_at_its_end", killed_at_its_end)
 }
 
-/// A machine whose starts are told apart by a number.
+/// A host whose boots are numbered.
 struct Machine<'a> {
     place: &'a Place,
     boot: u32,
@@ -62,7 +62,7 @@ impl Machine<'_> {
         })
     }
 
-    /// What was in memory is gone.
+    /// Removes the in-memory state and increments the boot number.
     fn restart(&mut self) -> Outcome {
         self.boot += 1;
         for path in self.place.kept() {
@@ -105,7 +105,7 @@ impl Machine<'_> {
         Ok((server, ledger))
     }
 
-    /// What is left for the machine's restart.
+    /// The image for the host's restart.
     fn image(&self) -> anyhow::Result<PathBuf> {
         let (images, others) = (self.place.images_in(&self.cache), self.unfinished());
         ensure!(others.is_empty(), "{others:?}");
@@ -128,7 +128,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What it took over, after all was read and is right.
+    /// The recovered pages, after all rows were read and checked.
     fn taken(&self, server: &Server, ledger: &Ledger) -> anyhow::Result<(Taken, Reads)> {
         let sums = sql::read_all(&mut server.connect()?, "d.rest", ROWS)?;
         let rows = u64::from(ROWS);
@@ -139,7 +139,7 @@ impl Machine<'_> {
         Ok((Taken::by(server)?, reads))
     }
 
-    /// It has recovered pages, and trusts none.
+    /// Pages were recovered, and none is trusted.
     fn expect_unproven(&self, server: &Server, ledger: &Ledger, what: &str) -> Outcome {
         let (taken, reads) = self.taken(server, ledger)?;
         taken.expect_nothing_trusted()?;
@@ -151,7 +151,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// It has recovered nothing.
+    /// Nothing was recovered.
     fn expect_cold(&self, server: &Server, ledger: &Ledger, what: &str) -> Outcome {
         let (taken, reads) = self.taken(server, ledger)?;
         ensure!(
@@ -166,7 +166,7 @@ fn log_of(log: &Path) -> anyhow::Result<String> {
     Ok(fs::read_to_string(log)?)
 }
 
-/// Stops a server, which must end by itself and soon. What its log says since it was told to.
+/// Stops a server, which must end soon without a kill. Returns the log lines since the stop, and its duration.
 fn stop(server: Server) -> anyhow::Result<(String, Duration)> {
     let log = server.log().to_path_buf();
     let before = log_of(&log)?.len();
@@ -202,7 +202,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
         ensure!(summary["inherited"]["after_restart_of_machine"] == true);
         ledger.run(&server, Duration::from_secs(1))?;
         if round == 1 {
-            // Whoever is killed leaves nothing for the machine's restart.
+            // A killed server leaves no image for the host's restart.
             server.kill();
             machine.expect_no_image()?;
             let server = machine.start()?;
@@ -215,7 +215,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
             stop(server)?;
         }
     }
-    // In the same start of the machine what lies in memory counts, and the image is of no use any more.
+    // Within the same boot, the in-memory state is used, and the image is discarded.
     machine.image()?;
     let server = machine.start()?;
     machine.expect_no_image()?;
@@ -229,7 +229,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Each of them costs the cache, and nothing else.
+/// Each damage costs only the cache.
 fn damaged(place: &Place) -> Outcome {
     let mut machine = Machine::new(place)?;
     let (server, ledger) = machine.filled()?;
@@ -279,7 +279,7 @@ fn damaged(place: &Place) -> Outcome {
         machine.expect_cold(&next, &ledger, what)?;
         let log = log_of(next.log())?;
         ensure!(log.contains(NOT_USED), "{what}: {log}");
-        // What is not ours stays, and nothing takes its place.
+        // A foreign file stays, and no image replaces it.
         let stays = ["a file of somebody", "a link", "readable by all"].contains(&what);
         ensure!(fs::symlink_metadata(&image).is_ok() == stays, "{what}");
         if stays {
@@ -292,7 +292,7 @@ fn damaged(place: &Place) -> Outcome {
             server = Some(next);
         }
     }
-    // The state in memory was removed in this start of the machine: the image proves the same.
+    // The in-memory state was removed within the same boot: the image proves the same.
     stop(server.take().context("a server")?)?;
     for path in place.kept() {
         fs::remove_file(path)?;
@@ -308,7 +308,7 @@ fn damaged(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Runs of the server's program for something else do not use it up.
+/// Runs of the server's program for other purposes do not consume the image.
 fn other_runs(place: &Place) -> Outcome {
     let mut machine = Machine::new(place)?;
     let (server, ledger) = machine.filled()?;
@@ -343,8 +343,8 @@ fn other_runs(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server that starts switched off leaves the image, which proves nothing after its run. One that persists nothing discards it, and so does
-/// one that is switched off before it stops.
+/// A server that starts disabled keeps the image, but its run invalidates it as a proof. A server that persists nothing
+/// discards it, as does one that is disabled before it stops.
 fn whoever_does_not_use_it(place: &Place) -> Outcome {
     let mut machine = Machine::new(place)?;
     let (server, ledger) = machine.filled()?;
@@ -371,7 +371,7 @@ fn whoever_does_not_use_it(place: &Place) -> Outcome {
         }
         server = Some(next);
     }
-    // It is switched off before it stops.
+    // Disabled before the stop.
     let last = server.take().context("a server")?;
     last.sql("SET GLOBAL bpe_enabled = OFF")?;
     let (said, _) = stop(last)?;
@@ -383,7 +383,7 @@ fn whoever_does_not_use_it(place: &Place) -> Outcome {
     machine.expect_no_image()
 }
 
-/// The disk is full when the image is to be written; then no file can be made or removed in its folder.
+/// The disk is full when the image is written; later, no file can be created or removed in its directory.
 fn a_disk_without_room(place: &Place) -> Outcome {
     let disk = Mount::image(&place.root().join("small"), CACHE + (160 << 20))?;
     fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o700))?;
@@ -433,7 +433,7 @@ fn a_disk_without_room(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Writes of the image fail, and its folder becomes read-only at the next start, so that it cannot be made invalid.
+/// Writes of the image fail. At the next start writes to it fail, so that it cannot be invalidated.
 fn a_disk_that_fails(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     fs::set_permissions(disk.mountpoint(), fs::Permissions::from_mode(0o700))?;
@@ -495,7 +495,7 @@ fn a_disk_that_hangs(place: &Place) -> Outcome {
     let (said, took) = stop(server)?;
     note(format!("ended after {took:?}"));
     ensure!(said.contains(NOT_LEFT), "{said}");
-    // What hangs in the kernel is waited for by that; what we wait for is less.
+    // The stop also waits for requests that hang in the kernel; the extension's own timeout is shorter.
     ensure!(took < Duration::from_secs(40), "{took:?}");
     disk.resume();
     machine.restart()?;
@@ -520,7 +520,7 @@ fn a_disk_that_hangs(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// While the image is written.
+/// The server is killed while it writes the image.
 fn killed_at_its_end(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     fs::set_permissions(disk.mountpoint(), fs::Permissions::from_mode(0o700))?;

@@ -1,4 +1,4 @@
-//! What a server takes over from the process before.
+//! Recovery of the cache from the previous server process.
 
 use std::process::ExitCode;
 

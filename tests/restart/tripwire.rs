@@ -1,4 +1,4 @@
-//! InnoDB's log sequence number is compared with those of pages that were written or served: it must never be below them.
+//! InnoDB's log sequence number must never be lower than that of any page that was written or served.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
 const CACHE: u64 = 128 << 20;
 const ROWS: u32 = 2000;
 const WIDTH: u32 = 3000;
-/// Sessions compare every 5 s at most, and the controller's thread looks each second.
+/// Sessions compare at most every 5 s, and the controller thread every second.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the state's reason says.
+/// Part of the state's reason.
 const ALARM: &str = "older than the cache";
 
 /// The tests of this subject.
@@ -22,7 +22,7 @@ pub fn suite() -> Suite {
         .each("older_directory_is_no_alarm", not_believed)
 }
 
-/// A data directory goes back to an older version of itself, with the same inodes, and the server starts as `rules` say.
+/// An older version replaces the data directory, with the same inodes; then the server starts with `rules`.
 fn goes_back(place: &Place, rules: &str) -> anyhow::Result<Server> {
     let options = |rules: &str| -> anyhow::Result<Options> {
         // Pages of the servers' own tables that are too new would end the server before it can compare.
@@ -47,7 +47,7 @@ fn goes_back(place: &Place, rules: &str) -> anyhow::Result<Server> {
     place.start(options(rules)?)
 }
 
-/// Gives each file below a folder the content that it has below another. Files that are not there are removed.
+/// Gives each file below a directory the content that it has below another. Removes files that are not there.
 fn put_back(from: &Path, to: &Path) -> Outcome {
     for entry in std::fs::read_dir(to)? {
         let (entry, source) = (entry?, from);
@@ -55,7 +55,7 @@ fn put_back(from: &Path, to: &Path) -> Outcome {
         if entry.file_type()?.is_dir() && source.is_dir() {
             put_back(&source, &entry.path())?;
         } else if source.is_file() {
-            // The file is cut and written: it stays the same inode.
+            // The file is truncated and rewritten: the inode stays.
             std::fs::copy(&source, entry.path())?;
         } else if entry.file_type()?.is_file() {
             std::fs::remove_file(entry.path())?;
@@ -71,7 +71,7 @@ fn put_back(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// Asks for the status until the log has the alarm, or the time is up.
+/// Polls the status until the log has the alarm, or the timeout expires.
 fn alarm(server: &Server, patience: Duration) -> anyhow::Result<Option<String>> {
     let until = Instant::now() + patience;
     while Instant::now() < until {
@@ -90,7 +90,7 @@ fn alarm(server: &Server, patience: Duration) -> anyhow::Result<Option<String>> 
     Ok(None)
 }
 
-/// With a library that believes whatever was left.
+/// A canary that trusts every persisted file.
 fn believed(place: &Place) -> Outcome {
     let server = goes_back(place, "inherit-blindly")?;
     let reason = alarm(&server, PATIENCE)?;
@@ -104,7 +104,7 @@ fn believed(place: &Place) -> Outcome {
 
 fn not_believed(place: &Place) -> Outcome {
     let server = goes_back(place, "none")?;
-    // Twice what sessions and the controller's thread need.
+    // Twice the interval of sessions and the controller thread.
     let reason = alarm(&server, Duration::from_secs(12))?;
     ensure!(reason.is_none(), "{reason:?}");
     sql::expect_state(&server, "active")?;

@@ -1,4 +1,4 @@
-//! What is cached outlives the server's process, and only what nobody can have changed meanwhile.
+//! Cached pages survive the server process if their files cannot have changed in between.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::{Outcome, Place, Server, Suite, sql, verification};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 
 /// The tests of this subject.
@@ -18,7 +18,7 @@ pub fn suite() -> Suite {
         .each("installed_at_run_time", installed_at_run_time)
 }
 
-/// A server that crashes soon after it has taken over a cache may have crashed because of it.
+/// A server that crashes soon after it recovered a cache may have crashed because of it.
 fn a_crash_soon_after(place: &Place) -> Outcome {
     let start = || place.start(place.early(CACHE)?);
     let server = start()?;
@@ -28,7 +28,7 @@ fn a_crash_soon_after(place: &Place) -> Outcome {
     let signals = [Signal::SEGV, Signal::ABORT];
     let mut server = server;
     for signal in signals {
-        // A crash of a server that has taken over nothing counts for nothing.
+        // A crash of a server that has recovered nothing does not count.
         crash(server, signal)?;
         let warm = start()?;
         ensure!(inherited(&warm)? > 500, "cold after a crash by {signal:?}");
@@ -56,7 +56,7 @@ fn a_crash_soon_after(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What a server cached that had the plugin installed while it ran is there when it begins with it.
+/// Pages cached by a plugin that was installed at run time are recovered by a server that loads it at the start.
 fn installed_at_run_time(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     let ledger = Ledger::small(&server)?;
@@ -86,7 +86,7 @@ fn stopped_and_killed(place: &Place) -> Outcome {
     ledger.run(&server, Duration::from_secs(3))?;
     let log = server.log().to_owned();
     server.stop()?;
-    // A server's status variables end with it.
+    // Status variables end with the server; the log has the figures.
     let text = std::fs::read_to_string(log)?;
     let says = text.contains("the cache is left to the server's next start: it served ");
     ensure!(says, "not said what the cache did");

@@ -1,6 +1,6 @@
 //! Events while the server is down: unchanged files are trusted afterwards, and all others are rejected.
 //!
-//! `BPE_CRASH_CYCLES` says how often each server is killed (5; `make crashes` kills it 200 times).
+//! `BPE_CRASH_CYCLES` is the number of kills per server (5; `make crashes` uses 200).
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -16,7 +16,7 @@ use integration_tests::{
     Options, Outcome, Place, Server, Suite, note, place, sql, trace, verification,
 };
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 /// Rows of a table besides the ledger's, and their bytes.
 const ROWS: u32 = 600;
@@ -57,7 +57,7 @@ fn unloaded(options: Options) -> Options {
     options.option("--bpe-warm-io-capacity=0")
 }
 
-/// A server that has cached its data, these tables among it.
+/// A server that has cached its data, including these tables.
 fn filled(place: &Place, tables: &[&str]) -> anyhow::Result<(Server, Ledger)> {
     filled_by(options(place)?, place, tables)
 }
@@ -88,11 +88,11 @@ fn read(server: &Server, table: &str, version: u64) -> anyhow::Result<Reads> {
     Reads::of(server, &name)
 }
 
-/// The same after a kill. Recovery may have read and changed any file: it is out of the pool, and only what is read now counts.
+/// As [`read`], after a kill. Recovery may have read and changed any file: the pool is emptied, and only later reads count.
 fn read_after_recovery(server: &Server, ledger: &Ledger, table: &str) -> anyhow::Result<Reads> {
     ledger.settle(server)?;
     ledger.verify(server)?;
-    // There is none of a file that nobody has opened.
+    // A file that has not been opened has no figures.
     let before = Reads::of(server, &format!("d.{table}")).ok();
     let reads = read(server, table, 0)?;
     let before = before.map_or((0, 0), |before| (before.hits, before.misses));
@@ -103,7 +103,7 @@ fn read_after_recovery(server: &Server, ledger: &Ledger, table: &str) -> anyhow:
     })
 }
 
-/// All is right, with the plugin and without.
+/// Checks everything, with the plugin and without.
 fn finish(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
     verification::stop_and_verify(place, server, ledger, place.options())?;
     Ok(())
@@ -113,7 +113,7 @@ fn data_file(place: &Place, table: &str) -> PathBuf {
     place.data().join(format!("d/{table}.ibd"))
 }
 
-/// Writes over a file what another has, and puts its times back, as far as that can be done.
+/// Overwrites a file with the contents of another, and restores its times as far as possible.
 fn write_over(from: &Path, to: &Path) -> Outcome {
     let before = fs::metadata(to)?;
     let mut target = File::options().write(true).truncate(true).open(to)?;
@@ -130,13 +130,13 @@ fn write_over(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// What is done to a table's file, in the order of the reading afterwards.
+/// Changes to the tables' files, in the order of the later reads.
 const CHANGED_FILES: [&str; 7] = [
     "touched", "mode", "owner", "same", "older", "moved", "linked",
 ];
 const OTHERS: [&str; 3] = ["new", "read", "rest"];
 
-/// What a server saw after each of the files was changed in another way, or looked as if it were.
+/// What a server reports after each file was changed, or only appeared to be.
 struct Seen {
     server: Server,
     ledger: Ledger,
@@ -183,10 +183,10 @@ fn touch_files(
     fs::rename(place.root().join("moved"), path("moved"))?;
     fs::hard_link(path("linked"), place.root().join("linked"))?;
     fs::remove_file(place.root().join("linked"))?;
-    // Another file of the same name, with the same times.
+    // Another file with the same name and times.
     place::copy_folder(&path("new"), &aside.with_extension("new"))?;
     fs::rename(aside.with_extension("new"), path("new"))?;
-    // Who only reads changes nothing.
+    // Reading changes nothing.
     fs::read(path("read"))?;
 
     let server = place.start(options(place)?)?;
@@ -224,7 +224,7 @@ fn files_touched(place: &Place) -> Outcome {
     finish(place, seen.server, &seen.ledger)
 }
 
-/// The pages of rejected files are loaded from the files as they are now, and are trusted after the next start.
+/// The loader reads the pages of rejected files from the current files; they are trusted after the next start.
 fn rejected_files_are_loaded(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["touched", "written", "rest"])?;
     server.stop()?;
@@ -236,7 +236,7 @@ fn rejected_files_are_loaded(place: &Place) -> Outcome {
         .open(data_file(place, "touched"))?
         .set_modified(std::time::SystemTime::now())?;
     let server = place.start(loading(place)?)?;
-    // Only the first pages of the files are read.
+    // Read only the first pages of the files.
     for table in ["touched", "written"] {
         server.sql(&format!(
             "CREATE TABLE d.opened_{table} SELECT id FROM d.{table} WHERE id = 1"
@@ -273,7 +273,7 @@ fn rejected_files_are_loaded(place: &Place) -> Outcome {
     finish(place, server, &ledger)
 }
 
-/// With a library that believes whatever a file looks like, the older file shows what was there before.
+/// A canary that ignores file attributes serves the former contents of the older file.
 fn a_server_that_believes_everything_is_noticed(place: &Place) -> Outcome {
     let blind = |place: &Place| {
         let options = place.canary(CACHE, "inherit-blindly")?;
@@ -288,7 +288,7 @@ fn a_server_that_believes_everything_is_noticed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server without the plugin writes to a table, and makes another one anew.
+/// A server without the plugin writes to a table, and recreates another one.
 fn another_server(place: &Place) -> Outcome {
     for crash in [false, true] {
         let (server, ledger) = if crash {
@@ -299,7 +299,7 @@ fn another_server(place: &Place) -> Outcome {
             for table in ["written", "anew", "rest"] {
                 read(&server, table, 0)?;
             }
-            // What was changed is written before the kill.
+            // The changes are written before the kill.
             ledger.run(&server, Duration::from_secs(1))?;
             (server, ledger)
         } else {
@@ -314,7 +314,7 @@ fn another_server(place: &Place) -> Outcome {
         ledger.settle(&server)?;
         server.sql("UPDATE d.written SET v = v + 1")?;
         if crash {
-            // Otherwise the change may be in the redo log alone, and the file is as it was left.
+            // Otherwise the change may be in the redo log only, with the file unchanged.
             server.sql("FLUSH TABLES d.written FOR EXPORT; UNLOCK TABLES")?;
         }
         server.sql("DROP TABLE d.anew")?;
@@ -335,7 +335,7 @@ fn another_server(place: &Place) -> Outcome {
         ));
         ensure!(taken.lost("d.written") == Some(CHANGED), "{taken:?}");
         ensure!(taken.lost("d.rest").is_none(), "{taken:?}");
-        // A killed server leaves work to the next one, which reads and may write to any file.
+        // After a kill, the next server recovers, and may read and write any file.
         if !crash {
             ensure!(
                 written.are_cold() && anew.are_cold(),
@@ -350,7 +350,7 @@ fn another_server(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Runs the server's program for something else, which must end by itself.
+/// Runs the server's program for another purpose; it must end without a kill.
 fn run_for(place: &Place, options: Options) -> Outcome {
     match place.start(options) {
         Ok(server) => {
@@ -362,7 +362,7 @@ fn run_for(place: &Place, options: Options) -> Outcome {
     }
 }
 
-/// Other runs of the server with the same configuration use up nothing, nor does a start that fails.
+/// Other runs of the server with the same configuration, and failed starts, consume nothing.
 fn other_runs(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["rest"])?;
     let mut server = Some(server);
@@ -376,7 +376,7 @@ fn other_runs(place: &Place) -> Outcome {
             }
             None => unreachable!(),
         };
-        // As Galera's scripts do before each start. It recovers.
+        // `--wsrep-recover` as Galera's scripts run it before each start; it recovers InnoDB.
         let mut runs: Vec<(&str, &[&str])> = vec![
             ("help", &["--help", "--verbose"]),
             ("a bad option", &["--no-such-option"]),
@@ -417,12 +417,12 @@ fn other_runs(place: &Place) -> Outcome {
     finish(place, server.context("a server")?, &ledger)
 }
 
-/// The cache disk is absent at one start, whose server writes rows, and is back at the next. That server has stopped tracking files, so
-/// nothing of before is served.
+/// The cache disk is absent at one start, whose server writes rows, and present at the next. The first of them has stopped
+/// tracking files, so no former page is served.
 fn cache_disk_absent(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["written", "rest"])?;
     server.stop()?;
-    // With a slash it is a directory, which must be there.
+    // A trailing slash requires an existing directory.
     let options = |place: &Place| {
         let path = format!("--bpe-path={}/", place.cache().display());
         options(place).map(|options| options.option(path))
@@ -437,7 +437,7 @@ fn cache_disk_absent(place: &Place) -> Outcome {
         server.sql("UPDATE d.written SET v = v + 1")?;
         ensure!(sql::figure(&server, "pages_inherited")? == 0);
         if comes_back {
-            // While the server runs. What it has is not what the files have any more.
+            // The disk returns while the server runs. The persisted pages no longer match the files.
             fs::rename(&away, place.cache())?;
             sql::wait_until("it is used", Duration::from_secs(60), || {
                 Ok(sql::status(&server, "state")? == "active")
@@ -467,7 +467,7 @@ fn cache_disk_absent(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Another size begins anew, and says so. With an empty `bpe_persist_path` in between nothing is left.
+/// Another size starts with an empty cache and logs it. An empty `bpe_persist_path` in between removes the persisted state.
 fn other_settings(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["rest"])?;
     server.stop()?;
@@ -509,18 +509,18 @@ fn other_settings(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// How often a server is killed.
+/// Number of kills per server.
 fn kills() -> usize {
     let wanted = std::env::var("BPE_CRASH_CYCLES").ok();
     wanted.and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
-/// Where the cached pages are compared with the data files, and tables are checked, besides the end.
+/// Interval, in rounds, of the comparison with the data files and the check of tables. The last round has both as well.
 const LOOK_EVERY: usize = 20;
 
-/// Each time what was cached is there at once, and right.
+/// After each kill the cached pages are there at once, and right.
 fn killed_under_load(place: &Place) -> Outcome {
-    /// For what MySQL's undo logs grow to as well.
+    /// Includes MySQL's growing undo logs.
     const ROOM: u64 = 512 << 20;
     let options = |place: &Place| anyhow::Ok(place.early(ROOM)?);
     let (mut server, ledger) = filled_by(options(place)?, place, &["rest"])?;
@@ -556,7 +556,7 @@ fn killed_under_load(place: &Place) -> Outcome {
     finish(place, server, &ledger)
 }
 
-/// A second server on the same data directory, which InnoDB refuses, takes nothing from the first one that runs.
+/// InnoDB refuses a second server on the same data directory; its start takes nothing from the running one.
 fn a_second_server(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["rest"])?;
     let second = || -> anyhow::Result<Options> {
@@ -585,7 +585,8 @@ fn a_second_server(place: &Place) -> Outcome {
     finish(place, server, &ledger)
 }
 
-/// A remount after a clean stop costs nothing, wherever the device is. After a kill the files are rejected, and their pages are loaded.
+/// A remount after a clean stop costs nothing, also with another device number. After a kill the files are rejected and their
+/// pages loaded.
 fn mounted_anew(place: &Place) -> Outcome {
     const OTHER_MOUNT: &str =
         "its file system was mounted again, and the server was not stopped cleanly before";
@@ -649,7 +650,7 @@ fn mounted_anew(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Data on a file system without change stamps that prove anything: all files are rejected, and their pages are loaded.
+/// Data on a file system without reliable change stamps: all files are rejected, and their pages are loaded.
 fn data_without_change_stamps(place: &Place) -> Outcome {
     const NO_STAMPS: &str = "its file system has no change stamps that prove anything";
     let memory = Mount::memory(&place.root().join("memory"), 768 << 20)?;
@@ -688,7 +689,7 @@ fn data_without_change_stamps(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache disk that does not answer does not keep the server from starting.
+/// A cache disk that does not answer does not prevent the server's start.
 fn cache_disk_hangs(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     let start = || -> anyhow::Result<Server> {
@@ -703,7 +704,7 @@ fn cache_disk_hangs(place: &Place) -> Outcome {
     let server = start()?;
     let held_up = sql::summary_figure(&server, "/inherited/attach_ms")?;
     note(format!("the start was held up for {held_up} ms"));
-    // What it is told in writing is a second.
+    // The expected wait is about a second; the bound allows for a busy machine.
     ensure!(held_up < 10_000, "{held_up} ms");
     ledger.run(&server, Duration::from_secs(1))?;
     ledger.verify(&server)?;

@@ -1,4 +1,4 @@
-//! What is kept should not be lost without need, nor without a word.
+//! Persisted pages must not be lost without need, nor without a log message.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, place, sql};
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 
 /// The tests of this subject.
@@ -35,7 +35,7 @@ fn filled(place: &Place) -> anyhow::Result<(Server, Ledger)> {
     Ok((server, ledger))
 }
 
-/// A run with `bpe_enabled=OFF` in the configuration uses up nothing.
+/// A run with `bpe_enabled=OFF` in the configuration keeps the persisted state.
 fn not_switched_on_in_between(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     server.stop()?;
@@ -50,7 +50,7 @@ fn not_switched_on_in_between(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A plugin that was uninstalled and comes again keeps as one that came for the first time.
+/// After uninstall and reinstall, the plugin persists its cache as after the first installation.
 fn uninstalled_and_installed(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     for _ in 0..2 {
@@ -66,7 +66,7 @@ fn uninstalled_and_installed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache disk that hung while the server started, and was used later, is known again by the next one.
+/// A cache disk that hung at the start, and was used later, is recovered by the next server.
 fn after_a_disk_that_hung(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     let start = || -> anyhow::Result<Server> {
@@ -97,7 +97,7 @@ fn after_a_disk_that_hung(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache that begins anew since a setting was changed says so.
+/// A cache that starts empty because of a changed setting logs it.
 fn another_size_is_said(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     server.stop()?;
@@ -113,7 +113,7 @@ fn another_size_is_said(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// `Bpe_pages_trusted` counts the pages of files that are believed, also if the server before was killed soon.
+/// `Bpe_pages_trusted` counts the pages of trusted files, also if the previous server was killed early.
 fn pages_of_a_killed_server_count(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     server.kill();

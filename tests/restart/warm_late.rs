@@ -11,7 +11,7 @@ use integration_tests::{
     Load, Options, Outcome, Place, Server, Suite, note, sql, trace, verification,
 };
 
-/// Room for all data, and for what MySQL's undo logs grow to.
+/// Large enough for all data, including MySQL's growing undo logs.
 const CACHE: u64 = 256 << 20;
 /// Rows of a table besides the ledger's, and their bytes.
 const ROWS: u32 = 600;
@@ -25,12 +25,12 @@ pub fn suite() -> Suite {
         .each("late_load_under_writes_is_right", late_load_under_writes)
 }
 
-/// How the plugin comes to a server, or the extension on, after InnoDB has started.
+/// How the plugin is loaded, or the extension enabled, after InnoDB has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A statement installs it.
     Installed,
-    /// It stands among the server's plugins, as after such a statement.
+    /// `mysql.plugin` names it, as after such a statement.
     Known,
     /// MySQL alone: MariaDB loads plugins that its options name before InnoDB starts.
     PluginLoadAdd,
@@ -45,7 +45,7 @@ impl Way {
         ways
     }
 
-    /// Of a server that gets it in this way, and is switched on at once in the end.
+    /// Options of a server for this way. The extension is on once [`Way::load`] returns.
     fn options(self, place: &Place, library: &Path, bytes: u64) -> anyhow::Result<Options> {
         let set = |options: Options, prefix: &str| {
             options
@@ -66,7 +66,7 @@ impl Way {
         })
     }
 
-    /// What a server that has started still needs.
+    /// Runs the statement that this way still needs, and waits until the extension is on.
     fn load(self, place: &Place, server: &Server) -> Outcome {
         match self {
             Way::Installed => server.sql(place.install_statement())?,
@@ -94,7 +94,7 @@ fn filled(place: &Place) -> anyhow::Result<(Server, Ledger)> {
     Ok((server, ledger))
 }
 
-/// All of it is cached.
+/// Reads all tables, so that they are cached.
 fn cache_again(server: &Server, ledger: &Ledger, version: u64) -> Outcome {
     check(server, "d.written", version)?;
     check(server, "d.rest", 0)?;
@@ -113,7 +113,7 @@ fn check(server: &Server, table: &str, version: u64) -> Outcome {
     Ok(())
 }
 
-/// The same, and how its pages were read since the file is known.
+/// As [`check`]; returns how its pages were read since the file was opened.
 fn read(server: &Server, table: &str, version: u64) -> anyhow::Result<Reads> {
     check(server, table, version)?;
     Reads::of(server, table)
@@ -141,8 +141,8 @@ fn end_late(late: Server, ledger: &Ledger, kills: bool) -> Outcome {
     Ok(())
 }
 
-/// A persisted cache and its image are there, and a server without the plugin has changed rows since. A late load uses none of it, and what it
-/// caches itself is there for the early load after it.
+/// A persisted cache and its image exist, and a server without the plugin has changed rows since. A late load uses nothing of
+/// them. The next early load recovers the pages that the late one cached.
 fn late_load_starts_empty(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     let mut server = Some(server);
@@ -162,7 +162,7 @@ fn late_load_starts_empty(place: &Place) -> Outcome {
 
         let late = place.start(way.options(place, place.library()?, CACHE)?)?;
         late.sql("UPDATE d.written SET v = v + 1")?;
-        // Pages are in the pool when it is loaded.
+        // The pool holds pages before the load.
         ledger.verify(&late)?;
         way.load(place, &late).with_context(context)?;
         let first = read(&late, "d.rest", 0).with_context(context)?;
@@ -210,7 +210,7 @@ fn late_load_starts_empty(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Reads and writes are in flight when it is loaded.
+/// Reads and writes are in flight at the load.
 fn late_load_under_writes(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     ledger.run_and_kill(server, Duration::from_secs(1))?;

@@ -1,5 +1,5 @@
-//! What is kept in memory for the next server is missing, damaged, not ours, or cannot be kept: the server starts, and
-//! nothing stale is served.
+//! The persisted in-memory files are missing, damaged or foreign, or cannot be written: the server starts, and serves nothing
+//! stale.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -13,9 +13,9 @@ use integration_tests::mounts::Mount;
 use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, place, sql, verification};
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
-/// What the log says of a cache that ends with its server.
+/// Log message of a cache that ends with its server.
 const NOT_KEPT: &str = "will be empty after a restart";
 
 /// The tests of this subject.
@@ -40,16 +40,16 @@ fn filled(place: &Place) -> anyhow::Result<Ledger> {
     Ok(ledger)
 }
 
-/// Changes some rows, so that what was cached before is stale, and caches all.
+/// Changes some rows, so that their former cached pages are stale, and caches everything.
 fn fill(server: &Server, ledger: &Ledger) -> Outcome {
     ledger.run(server, Duration::from_millis(400))?;
     ledger.verify(server)?;
-    // A disk whose contents were wrong is used again some seconds later.
+    // A disk that returned wrong data is used again after some seconds.
     ledger.run_until_above(server, Duration::ZERO, "pages_cached", 500)?;
     taken::expect_written(server)
 }
 
-/// Lines of the log of a server from here on.
+/// Lines of a server's log after `start`.
 fn log_since(server: &Server, start: u64) -> anyhow::Result<String> {
     let bytes = fs::read(server.log())?;
     Ok(String::from_utf8_lossy(&bytes[start as usize..]).into_owned())
@@ -59,14 +59,14 @@ fn log_length(place: &Place) -> u64 {
     fs::metadata(place.root().join("run/error.log")).map_or(0, |log| log.len())
 }
 
-/// The file of this kind.
+/// The persisted file of this kind.
 fn of_kind(place: &Place, kind: &str) -> anyhow::Result<PathBuf> {
     let mut kept = place.kept().into_iter();
     kept.find(|path| path.extension().is_some_and(|it| it == kind))
         .with_context(|| format!("no .{kind}"))
 }
 
-/// Starts, looks at everything, and stops. What was taken over, and what the log says.
+/// Starts, checks everything, and stops. Returns the recovered pages, and the log lines.
 fn start_and_look(
     place: &Place,
     ledger: &Ledger,
@@ -96,7 +96,7 @@ fn cut(path: &Path, part: u64) -> Outcome {
     Ok(file.set_len(file.metadata()?.len() / 4 * part)?)
 }
 
-/// Torn, empty, of another version: cold once, and warm afterwards.
+/// Torn, empty, or of another version: cold once, and warm afterwards.
 fn damaged(place: &Place) -> Outcome {
     let ledger = filled(place)?;
     let ways: [(&str, &str, Damage); 12] = [
@@ -108,7 +108,7 @@ fn damaged(place: &Place) -> Outcome {
         ("arena", "torn", |path| cut(path, 2)),
         ("files", "of another version", |path| at(path, 8, &[99])),
         ("arena", "of another version", |path| at(path, 8, &[99])),
-        // The start of the machine, and the server whose it is.
+        // The boot, and the server that owns the file.
         ("files", "of another start", |path| {
             at(path, 16, &[0xAA; 16])
         }),
@@ -125,7 +125,7 @@ fn damaged(place: &Place) -> Outcome {
     for (kind, how, damage) in ways {
         let what = format!(".{kind} is {how}");
         damage(&of_kind(place, kind)?).context(what.clone())?;
-        // It would be recovered instead.
+        // Otherwise the image would be recovered instead.
         for image in place.images_in(&place.cache()) {
             fs::remove_file(image)?;
         }
@@ -146,7 +146,7 @@ fn damaged(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Something else of that name is left alone, and the server does without.
+/// A foreign file of that name stays, and the server persists nothing.
 fn not_ours(place: &Place) -> Outcome {
     let ledger = filled(place)?;
     let precious = place.root().join("precious");
@@ -197,7 +197,7 @@ fn not_ours(place: &Place) -> Outcome {
     taken.expect_warm()
 }
 
-/// The cache file is missing, cut, of an earlier time, or another one of the same name.
+/// The cache file is missing, truncated, from an earlier time, or another one of the same name.
 fn the_cache_file(place: &Place) -> Outcome {
     let ledger = filled(place)?;
     let file = || place.cache_files().pop().context("no cache file");
@@ -219,7 +219,7 @@ fn the_cache_file(place: &Place) -> Outcome {
     again("cut")?;
     cut(&file()?, 0)?;
     again("empty")?.expect_cold()?;
-    // Its bytes are proven one by one.
+    // Each page has a proof.
     fs::copy(&older, file()?)?;
     again("of an earlier time")?;
     again("as it was left")?.expect_warm()?;
@@ -230,7 +230,7 @@ fn the_cache_file(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The place for it is missing, not in memory, cannot be written to, or is full.
+/// The directory is missing, not in memory, read-only, or full.
 fn no_place_to_keep_it(place: &Place) -> Outcome {
     let server = place.start(place.options())?;
     let ledger = Ledger::small(&server)?;
@@ -254,7 +254,7 @@ fn no_place_to_keep_it(place: &Place) -> Outcome {
         }
     }
     ensure!(!missing.exists());
-    // What does not fit, and where a little more than the first of both does.
+    // Too small for both files, and slightly larger than the first of them.
     for kib in [16, 72, 96] {
         let mount = Mount::memory(&place.root().join("small"), kib << 10)?;
         for _ in 0..2 {
@@ -265,7 +265,7 @@ fn no_place_to_keep_it(place: &Place) -> Outcome {
     look("roomy", mount.path(), false)?.expect_cold()?;
     ensure!(place::files_in(mount.path()).len() == 2);
     look("roomy", mount.path(), false)?.expect_warm()?;
-    // It fills up later, when more is to be kept.
+    // It fills up later, when more data must be persisted.
     let filler = mount.path().join("filler");
     let fill_up = || -> anyhow::Result<u64> {
         Ok(std::io::copy(
@@ -280,7 +280,7 @@ fn no_place_to_keep_it(place: &Place) -> Outcome {
     mount.set_read_only(true)?;
     look("read-only", mount.path(), true)?.expect_cold()?;
     mount.set_read_only(false)?;
-    // Others have written since.
+    // Servers without persistence have written since.
     let taken = look("writable again", mount.path(), false)?;
     note(format!("{taken:?}"));
     ensure!(

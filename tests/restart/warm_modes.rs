@@ -1,4 +1,4 @@
-//! Servers that are killed under the load, or stopped, in each way to read and write, and taken over by the next one.
+//! Servers are killed under load, or stopped, in each I/O mode, and the next server recovers the cache.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Suite, note, sql, verification};
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 
 /// The tests of this subject.
@@ -66,7 +66,7 @@ fn killed_in_each_mode(place: &Place) -> Outcome {
             let hits = sql::figure(&server, "hits")?;
             note(format!("{mode:?}: {hits} hits; {taken:?}"));
             if mode.iter().any(|one| one.ends_with("flush-method=fsync")) {
-                // What the kernel had not written back could be lost yet.
+                // Writes that the kernel had not written back could still be lost.
                 expect_written_without_o_direct(&taken).with_context(context)?;
             } else {
                 taken.expect_warm().with_context(context)?;
@@ -92,7 +92,7 @@ fn expect_written_without_o_direct(taken: &Taken) -> Outcome {
     Ok(())
 }
 
-/// Writes of a server whose reads go to the data files are followed all the same.
+/// In bypass, writes are still tracked.
 fn killed_while_bypassed(place: &Place) -> Outcome {
     let mut server = place.start(options(place, &[])?)?;
     let ledger = Ledger::small(&server)?;
@@ -115,8 +115,8 @@ fn killed_while_bypassed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A plugin that is installed on a server at work has missed how its files were opened. What it leaves is right, if it is
-/// believed.
+/// A plugin installed on a running server has not seen how its files were opened. Its persisted pages are right where they are
+/// trusted.
 fn loaded_late_and_then_early(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     let ledger = Ledger::small(&server)?;
@@ -126,7 +126,7 @@ fn loaded_late_and_then_early(place: &Place) -> Outcome {
         place.install(&late, CACHE)?;
         late.sql("SET GLOBAL bpe_enabled = ON")?;
         ledger.verify(&late)?;
-        // Its record goes from the server's own tables, so that the next one loads it early.
+        // Removes the plugin's row from `mysql.plugin`, so that the next server loads it early.
         late.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
         ledger.run(&late, Duration::from_secs(1))?;
         if kill {
@@ -146,7 +146,7 @@ fn loaded_late_and_then_early(place: &Place) -> Outcome {
         ledger.run(&early, Duration::from_secs(1))?;
         ledger.verify(&early)?;
         early.stop()?;
-        // And the other way round: it starts empty.
+        // The reverse order: a late load starts empty.
         let late = place.start(place.installable()?)?;
         place.install(&late, CACHE)?;
         late.sql("SET GLOBAL bpe_enabled = ON")?;

@@ -15,7 +15,7 @@ use integration_tests::{
     Flavour, Options, Outcome, Place, Server, Suite, note, place, skip_allowed, sql, verification,
 };
 
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 /// Rows of a table besides the ledger's, and their bytes.
 const ROWS: u32 = 600;
@@ -46,7 +46,7 @@ fn options(place: &Place, machine: &Machine) -> anyhow::Result<Options> {
     machine.options(options.option("--bpe-warm-io-capacity=0"))
 }
 
-/// A server that has cached its data, two tables among it.
+/// A server that has cached its data, including two tables.
 fn filled(place: &Place, options: Options) -> anyhow::Result<(Server, Ledger)> {
     let server = place.start(options)?;
     let mut connection = server.connect()?;
@@ -87,7 +87,7 @@ fn stop(place: &Place, server: Server) -> Outcome {
     Ok(())
 }
 
-/// A server that was started with what the one before the machine's start has left: all is right, and what is as it was is warm.
+/// A server started on the previous one's persisted state, with all rows checked.
 struct Next {
     server: Server,
     taken: Taken,
@@ -129,7 +129,7 @@ impl Next {
         Ok(self.server)
     }
 
-    /// The image proves nothing, and the log has the reason. Its pages are known, and none is served.
+    /// The image proves nothing, and the log has the reason. Its pages are listed, and none is served.
     fn expect_unproven(self, why: &str) -> anyhow::Result<Server> {
         self.taken.expect_nothing_trusted()?;
         ensure!(
@@ -163,17 +163,17 @@ fn stopped(place: &Place) -> Outcome {
         machine.start_anew()?;
         let next = Next::start(place, options(place, &machine)?, &ledger, 0)?;
         server = next.expect_warm()?;
-        // Changed pages are cached, too, and are the right ones afterwards.
+        // Changed pages are cached as well, and must be right afterwards.
         ledger.run(&server, Duration::from_secs(1))?;
     }
-    // Stopped, and started twice without the machine's start between.
+    // Stopped, and started twice within the same boot.
     stop(place, server)?;
     let next = Next::start(place, options(place, &machine)?, &ledger, 0)?;
     verification::stop_and_verify(place, next.expect_warm()?, &ledger, place.options())?;
     Ok(())
 }
 
-/// What a killed server leaves is not believed, nor is an image from before it.
+/// A killed server's state is not trusted, nor is an image from before the kill.
 fn killed(place: &Place) -> Outcome {
     let machine = Machine::new(place)?;
     let (server, ledger) = filled(place, options(place, &machine)?)?;
@@ -197,7 +197,7 @@ fn change(place: &Place, options: Options) -> Outcome {
     Ok(())
 }
 
-/// A server without the plugin ran in between; before the machine's start, or after it.
+/// A server without the plugin ran in between, before or after the reboot.
 fn another_server(place: &Place) -> Outcome {
     let machine = Machine::new(place)?;
     let (mut server, ledger) = filled(place, options(place, &machine)?)?;
@@ -217,7 +217,7 @@ fn another_server(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The times of files as ext4 has them, by the names in the file system.
+/// Times of files as ext4 stores them, by path in the file system.
 type Times = BTreeMap<String, Vec<(&'static str, String)>>;
 
 const FIELDS: [&str; 4] = ["ctime", "ctime_extra", "mtime", "mtime_extra"];
@@ -232,7 +232,7 @@ fn debugfs(disk: &Path, write: bool, request: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Of the data files, not those of the log.
+/// Times of the data files only, not of the log.
 fn times(disk: &Path, names: &[String]) -> anyhow::Result<Times> {
     let mut times = Times::new();
     for name in names {
@@ -259,8 +259,8 @@ fn times(disk: &Path, names: &[String]) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// The machine loses power: pages of the other server's run were written, and the times of the data files were not. The log, which
-/// is flushed first, is all that tells.
+/// The host loses power. Pages of the other server's run were written, but not the times of the data files. Only the log, which
+/// is flushed first, shows that run.
 fn lose_power(place: &Place, without: Option<&str>) -> Outcome {
     let machine = Machine::new(place)?;
     let mut mount = Mount::image(&place.root().join("disk"), 768 << 20)?;
@@ -276,7 +276,7 @@ fn lose_power(place: &Place, without: Option<&str>) -> Outcome {
         machine.options(options.option("--bpe-warm-io-capacity=0"))
     };
     let (server, ledger) = filled(place, options()?)?;
-    // So that there is room for it: a file that grows is known by that.
+    // Makes room in the file first: growth alone would reveal the change.
     for step in ["+", "-"] {
         server.sql(&format!("UPDATE d.written SET v = v {step} 1"))?;
     }
@@ -290,10 +290,10 @@ fn lose_power(place: &Place, without: Option<&str>) -> Outcome {
         .iter()
         .map(|table| format!("/data/d/{table}.ibd"))
         .collect();
-    // Numbers of devices are given anew, too.
+    // The device gets another number as well.
     mount.mount_elsewhere()?;
     machine.start_anew()?;
-    // As often as nothing else happens, it is warm.
+    // Without other events it is warm.
     let server = Next::start(place, options()?, &ledger, 0)?.expect_warm()?;
     stop(place, server)?;
     mount.mount_anew()?;
@@ -324,21 +324,21 @@ fn times_put_back(place: &Place) -> Outcome {
     lose_power(place, None)
 }
 
-/// With a library that does not look at the log, rows are those of before.
+/// With a canary that ignores the log, former rows are served.
 fn without_the_fence(place: &Place) -> Outcome {
     let error = lose_power(place, Some("fence"));
     let error = error.err().context("nothing was wrong without the fence")?;
     let text = format!("{:#}", error.root_cause());
     note(format!("noticed: {text}"));
     if text.contains("trusted: ") && text.contains(r#"("./d/written.ibd", "it was changed"#) {
-        // The times that it was closed with were not those on the disk then: nothing was lost with the power.
+        // The times at the close differed from those on the disk, so the power loss took nothing.
         return Err(skip_allowed("its times could not be put back as they were"));
     }
     ensure!(text.contains("d.written"), "{error:#}");
     Ok(())
 }
 
-/// Writes over a file what another has, and puts its time back, as far as that can be done.
+/// Overwrites a file with the contents of another, and restores its modification time as far as possible.
 fn write_over(from: &Path, to: &Path) -> Outcome {
     let before = fs::metadata(to)?;
     let mut target = File::options().write(true).truncate(true).open(to)?;
@@ -347,7 +347,7 @@ fn write_over(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// One table's file; the log, the same in another file; all of the data directory.
+/// Replaces one table's file; the log, by a copy in another file; the whole data directory.
 fn files_replaced(place: &Place) -> Outcome {
     let machine = Machine::new(place)?;
     let (server, ledger) = filled(place, options(place, &machine)?)?;
@@ -401,7 +401,7 @@ fn log_name(place: &Place) -> &'static str {
     }
 }
 
-/// One that somebody has kept, and puts back after the server has run.
+/// A kept image is put back after the server has run.
 fn an_older_image(place: &Place) -> Outcome {
     let machine = Machine::new(place)?;
     let (mut server, ledger) = filled(place, options(place, &machine)?)?;
@@ -429,8 +429,7 @@ fn an_older_image(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A log in a folder of its own is found again. Where the server is told to use another one, which is the same as before, nothing is
-/// believed.
+/// A log in a separate directory is found again. If the server then uses an equal log at another place, nothing is trusted.
 fn a_log_elsewhere(place: &Place) -> Outcome {
     let machine = Machine::new(place)?;
     let folder = place.root().join("redo");

@@ -1,4 +1,4 @@
-//! What an administrator can get wrong: a clear error in SQL, and nothing lost.
+//! Mistakes of an administrator cause a clear SQL error, and lose nothing.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn suite() -> Suite {
         .with(Flavour::MariaDb1011, "imports_missing", imports_missing)
 }
 
-/// A server with the plugin installed, nothing set.
+/// A server with the plugin installed and nothing configured.
 fn installed(place: &Place) -> anyhow::Result<Server> {
     let server = place.start(place.installable()?)?;
     server.sql(place.install_statement())?;
@@ -54,8 +54,8 @@ fn set_path(path: &Path) -> String {
     format!("SET GLOBAL bpe_path = '{}'", path.display())
 }
 
-/// Sets path and size, which may be refused already, and switches on, which must be refused at the latest. Returns what
-/// was said, which must contain each of `words`.
+/// Sets path and size, which may be refused, and enables, which must be refused if both were accepted. Returns the messages,
+/// which must contain each of `words`.
 fn refused(server: &Server, path: &Path, size: u64, words: &[&str]) -> anyhow::Result<String> {
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     let mut said = String::new();
@@ -88,7 +88,7 @@ fn refused(server: &Server, path: &Path, size: u64, words: &[&str]) -> anyhow::R
     Ok(said)
 }
 
-/// After all that was refused, the good values work.
+/// After all refusals, valid values work.
 fn then_it_works(place: &Place, server: &Server) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     server.sql(&set_path(&place.cache()))?;
@@ -149,7 +149,7 @@ fn path_missing(place: &Place) -> Outcome {
 
 fn path_not_writable(place: &Place) -> Outcome {
     let server = installed(place)?;
-    // What root cannot write to either.
+    // A path that even root cannot write to.
     let mount = Mount::memory(&place.root().join("read-only"), 256 << 20)?;
     mount.set_read_only(true)?;
     let said = refused(&server, mount.path(), CACHE, &["read-only"])?;
@@ -179,7 +179,7 @@ fn path_of_another_user(_: &Place) -> Outcome {
     refused(&server, &folder, CACHE, &["permission denied"])?;
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700))?;
     refused(&server, &folder, CACHE, &["permission denied"])?;
-    // A file of root's in a folder of the server's.
+    // A file of root's in a directory of the server's.
     let file = place.cache().join("roots.cache");
     std::fs::write(&file, "")?;
     refused(&server, &file, CACHE, &["roots.cache"])?;
@@ -190,13 +190,13 @@ fn path_of_another_user(_: &Place) -> Outcome {
     Ok(())
 }
 
-/// As OpenShift runs containers: the user is a number that no file of accounts has, and only the group, 0, owns anything.
+/// As OpenShift runs containers: the user id has no account, and only group 0 owns anything.
 fn any_user_of_group_0(place: &Place) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Err(skip("starting a server as another user needs root"));
     }
     let place = Place::readable_by("root", place.installation.flavour)?;
-    // What the server makes in it is made beforehand, as in an image.
+    // Directories that the server would create exist beforehand, as in an image.
     std::fs::create_dir_all(place.root().join("run/tmp"))?;
     let owned = [place.root(), place.memory()];
     let share = |folder: &Path| {
@@ -212,7 +212,7 @@ fn any_user_of_group_0(place: &Place) -> Outcome {
         let options = place.early(CACHE)?;
         anyhow::Ok(options.wrapper(&["setpriv", "--reuid=1001", "--regid=0", "--clear-groups"]))
     };
-    // The cache's directory is another user's alone.
+    // The cache's directory belongs to another user alone.
     let set_mode = |mode| {
         std::fs::set_permissions(place.cache(), std::fs::Permissions::from_mode(mode))
             .context("the cache's directory")
@@ -226,7 +226,7 @@ fn any_user_of_group_0(place: &Place) -> Outcome {
     ensure!(reason.contains("Permission denied"), "{reason}");
     server.sql("SELECT COUNT(*) FROM mysql.user")?;
     server.stop()?;
-    // It is the group's as well.
+    // The group may use it as well.
     set_mode(0o770)?;
     let server = place.start(options()?)?;
     sql::expect_state(&server, "active")?;
@@ -253,7 +253,7 @@ fn directory_without_room(place: &Place) -> Outcome {
         "left: {:?}",
         place::files_in(mount.path())
     );
-    // It fits in the beginning, and is then asked to be more.
+    // The first size fits, the next one does not.
     server.sql(&set_path(mount.path()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {}", 48 << 20))?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -288,7 +288,7 @@ fn links(place: &Place) -> Outcome {
     refused(&server, &hard, CACHE, &["hard.cache"])?;
     std::fs::remove_file(&hard)?;
 
-    // A link of the name that the server itself would choose.
+    // A symbolic link under the name that the server itself would choose.
     then_it_works(place, &server)?;
     let own = place
         .cache_files()
@@ -321,7 +321,7 @@ fn files_that_are_not_ours(place: &Place) -> Outcome {
         std::fs::metadata(&file)?.len() == 16_000,
         "a file that is not ours was changed"
     );
-    // An empty one may have been put there for us, but not for all to read.
+    // An empty file may have been created for the server, but must not be readable by all.
     let empty = place.cache().join("empty.cache");
     std::fs::write(&empty, "")?;
     std::fs::set_permissions(&empty, PermissionsExt::from_mode(0o644))?;
@@ -371,7 +371,7 @@ fn two_servers(place: &Place) -> Outcome {
     ledger.verify(&first)?;
     ensure!(place.cache_files().len() == 2, "{:?}", place.cache_files());
 
-    // What a server left behind when it was killed is not taken by another one, but by itself.
+    // Only the killed server itself may reuse its file, no other server.
     first.kill();
     ensure!(shared.exists());
     refused(&second, &shared, CACHE, &["another server"])?;
@@ -453,7 +453,7 @@ fn sizes(place: &Place) -> Outcome {
         sql::expect_state(&server, "active")?;
         ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_size")? == CACHE);
     }
-    // Memory that is not enough for the size.
+    // A memory limit that is too low for the size.
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     server.sql("SET GLOBAL bpe_memory_limit = 100000")?;
     let said = sql::refusal(&server, "SET GLOBAL bpe_enabled = ON")?;
@@ -464,7 +464,7 @@ fn sizes(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// An option file sets every variable that was removed. The server starts, with one warning for each.
+/// An option file sets every removed variable. The server starts, with one warning for each.
 fn options_of_before(place: &Place) -> Outcome {
     const REMOVED: [&str; 8] = [
         "admission=density",
@@ -484,7 +484,7 @@ fn options_of_before(place: &Place) -> Outcome {
     sql::expect_state(&server, "active")?;
     let log = std::fs::read_to_string(server.log())?;
     for one in REMOVED {
-        // MariaDB takes the last one for the beginning of `bpe_persist_path`.
+        // MariaDB takes the last one for a prefix of `bpe_persist_path`.
         let named = [format!("loose-bpe-{one}"), format!("bpe_{one} is set")];
         let of_it = |line: &&str| named.iter().any(|named| line.contains(named));
         let lines: Vec<&str> = log.lines().filter(of_it).collect();
@@ -508,7 +508,7 @@ fn values(place: &Place) -> Outcome {
     ] {
         sql::refusal(&server, statement)?;
     }
-    // Out of range: brought into range, as the servers do.
+    // Values out of range are clamped, as the servers do.
     server.sql("SET GLOBAL bpe_instances = 1000")?;
     let instances = sql::number(&server, "SELECT @@GLOBAL.bpe_instances")?;
     ensure!(instances == 64, "{instances}");
@@ -528,7 +528,7 @@ fn install_twice(place: &Place) -> Outcome {
     then_it_works(place, &server)?;
     sql::refusal(&server, by_name)?;
     if !place.is_mysql() {
-        // MariaDB takes this as a wish that has come true already.
+        // MariaDB accepts the repeated statement without an error.
         server.sql(place.install_statement())?;
     }
     sql::expect_state(&server, "active")?;
@@ -576,7 +576,7 @@ fn uninstall_under_load(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The server starts all the same, says why, and the extension comes when the directory does.
+/// The server starts anyway and reports the reason; the extension starts once the directory exists.
 fn bad_path_at_the_start(place: &Place) -> Outcome {
     let folder = place.root().join("later");
     let server = place.start(
@@ -606,7 +606,7 @@ fn bad_path_at_the_start(place: &Place) -> Outcome {
     ledger.run_until_above(&server, Duration::from_secs(2), "hits", 0)?;
     server.stop()?;
 
-    // Switched off while it waits for the directory: it does not come back by itself.
+    // Disabled while it waits for the directory: it stays off.
     std::fs::remove_dir_all(&folder)?;
     let server = place.start(
         place
@@ -651,7 +651,7 @@ fn no_room_at_the_start(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server that does one of its calls by another way than the import that is expected.
+/// A server that makes one of its calls without the expected import.
 fn imports_missing(place: &Place) -> Outcome {
     // The same call under a name that the plugin does not know.
     let source = "#define _GNU_SOURCE\n#include <unistd.h>\n\

@@ -1,4 +1,4 @@
-//! What SQL says and sets: variables, reports, rights, rules for tables, bad input.
+//! Variables, reports, privileges, table rules and bad input in SQL.
 
 use std::process::ExitCode;
 

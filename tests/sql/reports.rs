@@ -1,5 +1,5 @@
-//! Who may read reports: accounts with `PROCESS`, as InnoDB asks for its own. Every report, on every way to it.
-//! And what fingerprints of leaf pages tell of the keys in them.
+//! Reports need `PROCESS`, as InnoDB's own do: every report, by function and by variable. Fingerprints of leaf pages must not
+//! reveal the keys in them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use siphasher::sip::{SipHasher13, SipHasher24};
 
 const CACHE: u64 = 64 << 20;
 const DENIED: u16 = 1227;
-/// Arguments that are no reports: each begins or continues something. A name that is not known tells as little.
+/// Arguments that are no reports: each begins or continues an operation. Unknown names reveal as little.
 const VERBS: [&str; 9] = [
     "heat",
     "heat:0:0",
@@ -36,13 +36,13 @@ pub fn suite() -> Suite {
         .each("fingerprints_do_not_give_keys_back", fingerprints)
 }
 
-/// A server with the function, the views, a table, and the account `weak`, which has no privilege but to read the views.
+/// A server with the function, the views, a table, and the account `weak`, which may only read the views.
 fn started(place: &Place) -> anyhow::Result<Server> {
     let server = place.start(place.early(CACHE)?)?;
     server.sql(CREATE_FUNCTION)?;
     let mut root = server.connect()?;
     sql::fill(&mut root, "secret.people", 2000, 1000, "")?;
-    // As a client cuts the file into statements.
+    // Splits the file into statements as a client does.
     let text: Vec<&str> = VIEWS
         .lines()
         .filter(|line| !line.starts_with("--"))
@@ -72,7 +72,7 @@ fn weak(server: &Server) -> anyhow::Result<Conn> {
     Ok(Conn::new(options)?)
 }
 
-/// The statement fails, with the server's own error and nothing else.
+/// The statement fails, with the server's own error only.
 fn expect_denied(session: &mut Conn, statement: &str) -> Outcome {
     match session.query::<mysql::Row, _>(statement) {
         Err(mysql::Error::MySqlError(error)) => {
@@ -117,7 +117,7 @@ fn denied(place: &Place) -> Outcome {
             other => bail!("{name}, prepared: {other:?}"),
         }
     }
-    // An error handler gets the error, and no report. (DO drops errors itself, as both servers do it.)
+    // An error handler gets the error, and no report. (Both servers drop errors in DO.)
     session.query_drop(
         "CREATE PROCEDURE own.handles() BEGIN DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET @caught = 1; \
          SET @report = NULL; INSERT INTO own.kept SELECT bpe_report('files'); SET @report = bpe_report('files'); END",
@@ -134,10 +134,10 @@ fn denied(place: &Place) -> Outcome {
     ensure!(views.len() == 6, "{views:?}");
     for view in views {
         expect_denied(&mut session, &format!("SELECT * FROM bpe.{view}"))?;
-        // A dump asks for the columns.
+        // A dump reads the columns.
         session.query_drop(format!("SHOW FIELDS FROM bpe.{view}"))?;
     }
-    // A view of the administrator's does not lend the privilege. A routine does, see `routines`.
+    // An administrator's view does not lend the privilege. A routine does, see `routines`.
     server.sql(
         "CREATE SQL SECURITY DEFINER VIEW own.files AS SELECT bpe_report('files') AS report",
     )?;
@@ -149,7 +149,7 @@ fn denied(place: &Place) -> Outcome {
 fn given(place: &Place) -> Outcome {
     let server = started(place)?;
     let mut session = weak(&server)?;
-    // What was prepared before a privilege comes or goes.
+    // Prepared before the privilege is granted or revoked.
     let statement = session.prep("SELECT bpe_report('files')")?;
     let prepared = |session: &mut Conn| -> Result<Option<Option<String>>, mysql::Error> {
         session.exec_first(&statement, ())
@@ -173,7 +173,7 @@ fn given(place: &Place) -> Outcome {
     let files: Vec<String> =
         granted.query("SELECT table_name FROM bpe.tables WHERE schema_name = 'secret'")?;
     ensure!(files == ["people"], "{files:?}");
-    // Neither of the servers tells a session of what others have granted or revoked; a role is switched by the session itself.
+    // Neither server notifies a session of grants and revokes by others; the session itself switches a role.
     server.sql("REVOKE PROCESS ON *.* FROM weak")?;
     for statement in [
         "CREATE ROLE looker",
@@ -203,7 +203,7 @@ fn given(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A routine has the privileges of its definer or of its caller, as it says. An event has those of its definer.
+/// A routine has the privileges of its definer or its caller, as declared. An event has those of its definer.
 fn routines(place: &Place) -> Outcome {
     let server = started(place)?;
     for (name, security) in [("lent", "DEFINER"), ("own", "INVOKER")] {
@@ -260,7 +260,7 @@ fn routines(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Counters are open to all, as InnoDB's are, and name no table, file or path.
+/// Counters are public, as InnoDB's are, and name no table, file or path.
 fn counters(place: &Place) -> Outcome {
     let server = started(place)?;
     let mut session = weak(&server)?;
@@ -279,10 +279,10 @@ fn counters(place: &Place) -> Outcome {
 /// Bytes of a key: a social security number.
 const KEY: usize = 9;
 const PAGE: usize = 16384;
-/// Bytes of a key that are hashed, of the fingerprints' lengths that are shorter than a key.
+/// Hashed bytes of a key, for the fingerprint lengths that are shorter than a key.
 const HASHED: [usize; 2] = [4, 8];
 
-/// The first keys of the leaf pages of a file, by page.
+/// The first keys of a file's leaf pages, by page.
 fn first_keys(file: &[u8]) -> Vec<(usize, Vec<u8>)> {
     let word = |page: &[u8], at: usize| usize::from(u16::from_be_bytes([page[at], page[at + 1]]));
     let leaf = |(n, page): (usize, &[u8])| {
@@ -301,14 +301,14 @@ fn first_keys(file: &[u8]) -> Vec<(usize, Vec<u8>)> {
 
 type Hash = dyn Fn(&[u8]) -> u64;
 
-/// FNV-1a, as it was used before there was a secret.
+/// FNV-1a, as used before the secret was introduced.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// How many of the keys a dictionary attack finds: hashes each key that there may be, and compares.
+/// Number of keys that a dictionary attack finds: it hashes each possible key and compares.
 fn found(prints: &[(Vec<u8>, [u64; 2])], keys: &[String], hash: &Hash) -> usize {
     let dictionary: std::collections::HashMap<[u64; 2], &[u8]> = keys
         .iter()
@@ -396,7 +396,7 @@ fn fingerprints(place: &Place) -> Outcome {
         let right = found(&prints, &keys, hash);
         ensure!(right == 0, "{name}: {right} of {} keys", prints.len());
     }
-    // As it was found: folded to 16 bits.
+    // The original attack: folded to 16 bits.
     let fold = |hash: u64| u64::from((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16);
     let folded: Vec<_> = prints
         .iter()
@@ -407,7 +407,7 @@ fn fingerprints(place: &Place) -> Outcome {
     // With the secret the same attack finds every key, so this test can fail.
     let known = found(&prints, &keys, &with(secret));
     ensure!(known == prints.len(), "{known} of {}", prints.len());
-    // What was learned by one comparison says nothing of the next.
+    // Fingerprints of one comparison reveal nothing about the next.
     let next = prints_by(!secret)?;
     let learned: std::collections::HashSet<u64> =
         prints.iter().flat_map(|(_, print)| *print).collect();
@@ -418,7 +418,7 @@ fn fingerprints(place: &Place) -> Outcome {
                 .all(|(_, print)| !print.iter().any(|hash| learned.contains(hash)))
     );
 
-    // PROCESS alone gives none, with a secret or without, as before there was any.
+    // PROCESS alone gives no fingerprints, with a secret or in the former syntax without one.
     server.sql("GRANT PROCESS ON *.* TO weak")?;
     let mut weak = weak(&server)?;
     for argument in [asked(1), "heat-prints secret/numbers.ibd:64,65".to_owned()] {

@@ -1,5 +1,5 @@
-//! Who may begin a recording, a verification or a warming, or compare keys of pages: an account with `PROCESS` and the right to
-//! `SET GLOBAL`. `reports.rs` is about accounts without `PROCESS`.
+//! A recording, a verification, a warm-up and a comparison of page keys need `PROCESS` and the privilege for `SET GLOBAL`.
+//! `reports.rs` covers accounts without `PROCESS`.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn started(place: &Place) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Makes an account with `PROCESS` and these privileges.
+/// Creates an account with `PROCESS` and these privileges.
 fn account(server: &Server, name: &str, privileges: &[&str]) -> Outcome {
     server.sql(&format!("CREATE USER {name} IDENTIFIED BY 'x'"))?;
     for privilege in ["PROCESS"].iter().chain(privileges) {
@@ -58,7 +58,7 @@ fn session(server: &Server, name: &str) -> anyhow::Result<Conn> {
     Ok(Conn::new(options)?)
 }
 
-/// Nothing that costs the server something has begun.
+/// No costly operation has begun on the server.
 fn nothing_begun(server: &Server, mode: u64) -> Outcome {
     let summary = ask(&mut server.connect()?, "summary")?;
     ensure!(
@@ -69,7 +69,7 @@ fn nothing_begun(server: &Server, mode: u64) -> Outcome {
     Ok(())
 }
 
-/// Both ways to a report refuse what is privileged, with the server's own error.
+/// Function and variable refuse privileged arguments, with the server's own error.
 fn refused(connection: &mut Conn) -> Outcome {
     for argument in PRIVILEGED {
         for statement in [
@@ -88,7 +88,7 @@ fn refused(connection: &mut Conn) -> Outcome {
     Ok(())
 }
 
-/// Both ways begin work, which ends again.
+/// Function and variable begin work; all of it ends again.
 fn allowed(connection: &mut Conn) -> Outcome {
     connection.query_drop("SET SESSION bpe_report = 'verify-start 10'")?;
     let text: Option<String> = connection.query_first("SELECT @@SESSION.bpe_report")?;
@@ -118,7 +118,7 @@ fn right_to_set_global(place: &Place) -> Outcome {
         ensure!(ask(&mut nobody, report)?.get("error").is_none(), "{report}");
     }
     ensure!(ask(&mut nobody, "heat")?.get("error").is_none());
-    // The right alone is not enough.
+    // The privilege without PROCESS is not enough.
     let rights: &[&str] = if place.is_mysql() {
         &["SUPER", "SYSTEM_VARIABLES_ADMIN"]
     } else {
@@ -134,7 +134,7 @@ fn right_to_set_global(place: &Place) -> Outcome {
             other => bail!("{right} without PROCESS: {other:?}"),
         }
         server.sql("DROP USER has_right")?;
-        // By a role, while the session has it.
+        // By a role, while it is active in the session.
         for statement in [
             "CREATE ROLE administers".to_owned(),
             format!("GRANT {right} ON *.* TO administers"),
@@ -155,7 +155,7 @@ fn right_to_set_global(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A client that is gone leaves nothing behind: no verification, no recording.
+/// A client that disconnects leaves nothing behind: no verification, no recording.
 fn forgotten(place: &Place) -> Outcome {
     let server = started(place)?;
     let mode = hook_mode(&server)?;
@@ -188,7 +188,7 @@ fn ended_by_others(place: &Place) -> Outcome {
         ask(&mut root, "verify-start 10")?,
     );
     let mut recording = Recording::start(&server)?;
-    // The end of one verification leaves the other alone.
+    // The end of one verification does not affect the other.
     let mut next = first["next"].as_str().context("a name")?.to_owned();
     ensure!(ask(&mut root, "summary")?["verifications"] == 2);
     loop {

@@ -1,5 +1,5 @@
-//! Rules for tables (`bpe_tables`) on servers at work: what is excluded is neither served nor cached, limits hold, and whatever
-//! changes the rules or the names of tables counts at once.
+//! Table rules (`bpe_tables`) on running servers: excluded tables are neither served nor cached, limits hold, and every change
+//! of rules or table names takes effect at once.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use integration_tests::mysql::prelude::Queryable;
 use integration_tests::{Outcome, Place, Server, Suite, note, sql};
 use serde_json::Value;
 
-/// Larger than the data: what is cached stays cached.
+/// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 64 << 20;
-/// Smaller than the data, so that pages compete for a place.
+/// Smaller than the data, so that pages compete for slots.
 const SMALL_CACHE: u64 = 16 << 20;
 const ROWS: u32 = 5000;
 const WIDTH: u32 = 1800;
@@ -26,7 +26,7 @@ pub fn suite() -> Suite {
         .each("a_library_without_the_rules_is_noticed", without_the_rules)
 }
 
-/// A server that has shown its reports.
+/// A server, and a connection for statements and reports.
 struct Subject {
     server: Server,
     connection: Conn,
@@ -62,7 +62,7 @@ impl Subject {
         Ok(serde_json::from_str(&text.context("no report")?)?)
     }
 
-    /// Of a table, the sum of a figure over its files.
+    /// Sum of a figure over the table's files.
     fn figure(&self, table: &str, figure: &str) -> anyhow::Result<u64> {
         let (schema, name) = table.split_once('.').context("no schema")?;
         let rows = self.rows("files")?;
@@ -80,7 +80,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Reads the table again; how many pages came from the cache, and how many passed it by.
+    /// Reads the table again; returns how many pages came from the cache, and how many the rules kept out.
     fn read_again(&mut self, table: &str) -> anyhow::Result<(u64, u64)> {
         let figures = |subject: &Subject| -> anyhow::Result<(u64, u64)> {
             Ok((
@@ -94,7 +94,7 @@ impl Subject {
         Ok((after.0 - before.0, after.1 - before.1))
     }
 
-    /// Nothing of the table is in the cache, nor gets there.
+    /// No page of the table is or gets cached.
     fn expect_excluded(&mut self, table: &str) -> Outcome {
         let cached = self.figure(table, "cached_pages")?;
         ensure!(cached == 0, "{cached} pages of {table} are cached");
@@ -105,7 +105,7 @@ impl Subject {
         );
         let update = format!("UPDATE {table} SET v = v + 1 WHERE id % 50 = 0");
         self.connection.query_drop(update)?;
-        // Pushes what was written out of the pool.
+        // Pushes the written pages out of the pool.
         self.read(table)?;
         let (hits, _) = self.read_again(table)?;
         let cached = self.figure(table, "cached_pages")?;
@@ -116,7 +116,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Its pages are served.
+    /// The table's pages are served.
     fn expect_cached(&mut self, table: &str) -> Outcome {
         self.read(table)?;
         let (hits, kept_out) = self.read_again(table)?;
@@ -143,7 +143,7 @@ fn excluded_at_once(place: &Place) -> Outcome {
             "{table}: {hits} hits, {kept_out} kept out"
         );
     }
-    // Pages that were read ahead may still come.
+    // Pages that were read ahead may still arrive.
     sql::wait_until(
         "pages that are counted with their bytes",
         Duration::from_secs(60),
@@ -154,18 +154,18 @@ fn excluded_at_once(place: &Place) -> Outcome {
         },
     )?;
 
-    // The rules go by names: a table gets those of its new one.
+    // The rules apply to names: a renamed table gets the rules of its new name.
     let server = &subject.server;
     server.sql("RENAME TABLE shop.log_1 TO shop.kept, shop.orders TO shop.log_3")?;
     subject.expect_cached("shop.kept")?;
     subject.expect_excluded("shop.log_3")?;
-    // A table that did not exist.
+    // A new table.
     subject.fill("shop.log_4")?;
     subject.expect_excluded("shop.log_4")?;
     subject.rules("")?;
     subject.expect_cached("shop.log_3")?;
 
-    // Only what is named.
+    // Only included tables.
     subject.rules("include shop.log2, normal shop.log_4")?;
     subject.expect_excluded("shop.kept")?;
     let (hits, _) = subject.read_again("shop.log2")?;
@@ -229,7 +229,7 @@ fn excluded_at_once(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What a library does wrong that leaves a rule out.
+/// Checks one rule; fails with a canary that omits it.
 fn expect_rules(place: &Place, options: integration_tests::Options) -> Outcome {
     let mut subject = Subject::new(place.start(options)?)?;
     subject.fill("shop.log_1")?;
@@ -259,7 +259,7 @@ fn rules_of_an_option_file(place: &Place) -> Outcome {
     }
     subject.server.stop()?;
 
-    // What the process before has left of a table that is excluded now is not served.
+    // Pages persisted by the previous process are not served for a table that is now excluded.
     let options = place
         .early(CACHE)?
         .option("--bpe-tables=exclude shop.log_1, limit 50% shop.o*");
@@ -278,7 +278,7 @@ fn rules_of_an_option_file(place: &Place) -> Outcome {
     ensure!(sql::status(&subject.server, "state_reason")?.is_empty());
     subject.server.stop()?;
 
-    // A mistake in an option file keeps no server from starting.
+    // A mistake in an option file does not prevent the server's start.
     let options = place.early(CACHE)?.option("--bpe-tables=exlude shop.log_1");
     let mut subject = Subject::new(place.start(options)?)?;
     sql::expect_state(&subject.server, "active")?;
@@ -308,7 +308,7 @@ fn rules_of_an_option_file(place: &Place) -> Outcome {
 fn limit_and_preference(place: &Place) -> Outcome {
     let options = place.early(SMALL_CACHE)?.option("--bpe-instances=2");
     let mut subject = Subject::new(place.start(options)?)?;
-    // There is room for all of it.
+    // The cache itself has space for the whole table.
     subject.rules("limit 20% reports.*")?;
     subject.fill("reports.a")?;
     (0..3).try_for_each(|_| subject.read("reports.a"))?;
@@ -350,7 +350,7 @@ fn limit_and_preference(place: &Place) -> Outcome {
         preferred > other,
         "{preferred} pages of the preferred table, {other} of another"
     );
-    // A lower limit is reached as pages come and go.
+    // A lower limit is reached gradually, as pages are replaced.
     subject.rules("limit 5% reports.*, prefer shop.orders")?;
     for _ in 0..3 {
         tables.iter().try_for_each(|table| subject.read(table))?;
@@ -410,7 +410,7 @@ fn bad_rules_are_refused(place: &Place) -> Outcome {
     server.sql("CREATE TABLE `a,b`.`c;``d` (id INT PRIMARY KEY) ENGINE=InnoDB")?;
     let quiet = sql::warnings(&server, "SET GLOBAL bpe_tables = 'prefer `a,b`.`c;``d`'")?;
     ensure!(quiet.is_empty(), "{quiet:?}");
-    // As long as may be, by several sessions at once.
+    // The longest possible rules, set by several sessions at once.
     let longest: String = (0..90)
         .map(|n| format!("exclude schema_{n}.table_with_a_long_name_{n},"))
         .collect();

@@ -1,4 +1,4 @@
-//! Variables, status and reports, and changing what can be changed while the server is at work.
+//! Variables, status and reports, and changes to settings of a running server.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub fn suite() -> Suite {
 }
 
 fn listed_with_defaults(place: &Place) -> Outcome {
-    // Without the options that other tests have. Nothing is switched on.
+    // Without the options of other tests. The extension stays off.
     let options = Options::new(place.data(), place.root().join("run"));
     let options = options.plugin(place.library()?, "bpe", Load::BySql);
     let server = place.start(options)?;
@@ -97,7 +97,7 @@ fn status(place: &Place) -> Outcome {
             let number: f64 = value
                 .parse()
                 .with_context(|| format!("Bpe_{name} is '{value}'"))?;
-            // Nobody has handed over a list yet.
+            // No list has been loaded yet.
             let expected = if name == "warm_percent" { -1.0 } else { 0.0 };
             ensure!(number == expected, "Bpe_{name} is {number} while disabled");
         }
@@ -137,7 +137,7 @@ fn status(place: &Place) -> Outcome {
         cached <= capacity && capacity <= CACHE,
         "{cached} of {capacity} bytes, {CACHE} asked for"
     );
-    // What is on its way to the disk counts as pages, and not yet as written.
+    // Staged pages count as cached pages, and not yet as written.
     sql::wait_until("all is written", Duration::from_secs(20), || {
         Ok(sql::report(&server, "summary")?["write_amplification"].as_f64() >= Some(1.0))
     })?;
@@ -164,7 +164,7 @@ fn status(place: &Place) -> Outcome {
         warm["state"] == "none" && warm["percent"] == -1.0 && warm["reads"] == 0,
         "{warm}"
     );
-    // Through the tables that programs read, too.
+    // Through the tables that programs read, as well.
     let schema = if place.is_mysql() {
         "performance_schema"
     } else {
@@ -248,7 +248,7 @@ fn reported(place: &Place) -> Outcome {
     sql::refusal(&server, "SELECT bpe_report()")?;
     sql::refusal(&server, "SELECT bpe_report('summary', 'files')")?;
     sql::refusal(&server, "SELECT bpe_report(1)")?;
-    // As views over it would use it.
+    // As views on top of it do.
     let hits = server.value(
         "SELECT SUM(hits) FROM JSON_TABLE(CONVERT(bpe_report('files') USING utf8mb4), '$[*]' COLUMNS (file VARCHAR(500) PATH '$.file', \
          hits BIGINT PATH '$.hits')) AS f WHERE file LIKE '%ledger%'",
@@ -280,8 +280,7 @@ fn reported(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The others are used, the client is warned, and the bad one is taken in once it is good.
-/// The small disk gives what room it has, the large one the rest.
+/// The small disk contributes its available space, and the large one the rest.
 fn small_beside_large(place: &Place) -> Outcome {
     const SIZE: u64 = 512 << 20;
     let small = Mount::image(&place.root().join("small"), 192 << 20)?;
@@ -307,7 +306,7 @@ fn small_beside_large(place: &Place) -> Outcome {
     let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     ledger.run(&server, Duration::from_secs(3))?;
     ledger.verify(&server)?;
-    // A change of size looks again, with the room of its own file counted.
+    // A change of size checks the space again, including that of the existing file.
     server.sql(&format!("SET GLOBAL bpe_size = {}", SIZE / 2))?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(1))?;
@@ -315,7 +314,7 @@ fn small_beside_large(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// By the configuration alone: a part of the room, and no more than the memory that it may take.
+/// By configuration only: a percentage of the space, limited by the memory limit.
 fn size_in_percent(place: &Place) -> Outcome {
     const DISK: u64 = 32 << 30;
     let disk = Mount::image(&place.root().join("disk"), DISK)?;
@@ -341,17 +340,17 @@ fn size_in_percent(place: &Place) -> Outcome {
     let server = place.start(options(&["--bpe-size=50", "--bpe-memory-limit=1G"])?)?;
     capacity(&server, DISK / 2, DISK / 100 * 45)?;
     ensure!(server.value("SELECT @@GLOBAL.bpe_size")?.as_deref() == Some("50"));
-    // The room of the file that is there counts, and some stays free.
+    // The space of the existing file counts, and some stays free.
     server.sql("SET GLOBAL bpe_size = 100")?;
     let all = capacity(&server, DISK, DISK / 100 * 90)?;
     sql::refusal(&server, "SET GLOBAL bpe_size = 101")?;
-    // Never of the data's own disk.
+    // Never on the disk of the data.
     let data = format!("SET GLOBAL bpe_path = '{}'", place.cache().display());
     sql::refusal(&server, &data)?;
     let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     ledger.run(&server, Duration::from_secs(2))?;
     ledger.verify(&server)?;
-    // Given no limit, 4 % of the pool, but no less than 4 MiB.
+    // Without a limit, 4 % of the pool, but at least 4 MiB.
     server.sql("SET GLOBAL bpe_memory_limit = 0")?;
     sql::wait_until("less memory", Duration::from_secs(30), || {
         let memory = sql::figure(&server, "memory_bytes")?;
@@ -360,7 +359,7 @@ fn size_in_percent(place: &Place) -> Outcome {
     let small = capacity(&server, all / 2, 256 << 20)?;
     server.stop()?;
 
-    // It is known when the extension is loaded before InnoDB, too.
+    // The pool size is also known when the extension is loaded before InnoDB.
     let server = place.start(options(&["--bpe-size=100"])?.buffer_pool(512 << 20))?;
     let large = capacity(&server, all, small)?;
     let memory = sql::figure(&server, "memory_bytes")?;
@@ -376,7 +375,7 @@ fn size_in_percent(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What the session variable gives that nobody has to make.
+/// Reports by the session variable, which needs no function.
 fn reported_by_variable(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let mut session = server.connect()?;
@@ -406,14 +405,14 @@ fn reported_by_variable(place: &Place) -> Outcome {
         ensure!(value.is_none(), "bpe_report = {unknown} gives {value:?}");
     }
     ensure!(report(&mut session, "''")?.as_deref() == Some(""));
-    // Where nothing was asked for, MySQL shows null for the empty text.
+    // Before a report is requested, MySQL shows null for the empty text.
     let nothing = |session: &mut Conn| -> anyhow::Result<bool> {
         let text: Option<Option<String>> = session.query_first(read)?;
         Ok(text.flatten().unwrap_or_default().is_empty())
     };
     sql::refusal(&server, "SET SESSION bpe_report = 1")?;
 
-    // No session sees what another asked for.
+    // No session sees the report of another one.
     server.sql("CREATE USER other IDENTIFIED BY 'x'")?;
     server.sql("GRANT PROCESS ON *.* TO other")?;
     report(&mut session, "'summary'")?;
@@ -425,7 +424,7 @@ fn reported_by_variable(place: &Place) -> Outcome {
     ensure!(nothing(&mut other)?);
     ensure!(report(&mut other, "'devices'")?.is_some());
 
-    // Many in one statement: the last is what it reads as. And a long one, as it is listed.
+    // Many in one statement: the variable holds the last one. A long report, as SHOW VARIABLES lists it.
     let many = vec!["SESSION bpe_report = 'files'"; 200].join(", ");
     session.query_drop(format!("SET {many}, SESSION bpe_report = 'summary'"))?;
     let text: Option<String> = session.query_first(read)?;
@@ -441,7 +440,7 @@ fn reported_by_variable(place: &Place) -> Outcome {
     session.query_drop("SET SESSION bpe_report = DEFAULT")?;
     ensure!(nothing(&mut session)?);
 
-    // The plugin goes and comes while sessions have values.
+    // The plugin is uninstalled and reinstalled while sessions hold reports.
     report(&mut session, "'files'")?;
     let uninstalled = server.sql(place.uninstall_statement());
     if uninstalled.is_ok() {
@@ -459,6 +458,7 @@ fn reported_by_variable(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// The valid path is used, the client is warned, and the bad one is used once it is valid.
 fn one_bad_path_of_several(place: &Place) -> Outcome {
     let other = place.root().join("other");
     let both = format!(
@@ -472,7 +472,7 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
             .option(format!("--loose-bpe-path={both}")),
     )?;
     server.sql(place.install_statement())?;
-    // A server that was not told so by its configuration: the path must have been good when it was set.
+    // Without a configured path, SQL must accept the path while it is valid.
     std::fs::create_dir_all(other.join("sub"))?;
     server.sql(&format!("SET GLOBAL bpe_path = '{both}'"))?;
     server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
@@ -495,7 +495,7 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
     })?;
     ledger.run(&server, Duration::from_secs(3))?;
     ledger.verify(&server)?;
-    // None of them.
+    // Neither path is valid.
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     sql::wait_until("the files are gone", Duration::from_secs(20), || {
         Ok(place.cache_files().is_empty() && std::fs::read_dir(other.join("sub"))?.count() == 0)
@@ -517,7 +517,7 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Once the limit is used up nothing more is written; what is cached is served on.
+/// At the limit, writes stop, and cached pages are still served.
 fn daily_write_limit(place: &Place) -> Outcome {
     let server = place.start(
         place
@@ -532,7 +532,7 @@ fn daily_write_limit(place: &Place) -> Outcome {
         "{written} bytes written"
     );
     ensure!(sql::figure(&server, "write_limit_rejected")? > 0);
-    // Not for somebody who builds the cache anew, either.
+    // Rebuilding the cache does not reset the limit.
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     ledger.run(&server, Duration::from_secs(2))?;
@@ -554,7 +554,7 @@ fn daily_write_limit(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The servers hand values over in different widths, side by side.
+/// The servers pass values in different widths, side by side.
 fn several_in_one_statement(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     server.sql(place.install_statement())?;
@@ -624,7 +624,7 @@ fn changed_under_load(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The kill switch wins over a rebuild that is under way.
+/// The kill switch wins over a rebuild in progress.
 fn off_stays_off(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let mut connection = server.connect()?;
@@ -648,7 +648,7 @@ fn off_stays_off(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Whatever the order, in the end the state is what the variable says, and rows are right.
+/// In every order, the final state is that of the variable, and rows are right.
 fn several_sessions(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
@@ -663,7 +663,7 @@ fn several_sessions(place: &Place) -> Outcome {
                         let until = std::time::Instant::now() + Duration::from_secs(8);
                         while std::time::Instant::now() < until {
                             let value = if random.bool() { "ON" } else { "OFF" };
-                            // Another session may be in the middle of it: that is a clear error, not a failure.
+                            // Another session may be changing it: that is a clear error, not a failure.
                             match connection.query_drop(format!("SET GLOBAL bpe_enabled = {value}"))
                             {
                                 Ok(()) | Err(integration_tests::mysql::Error::MySqlError(_)) => {}

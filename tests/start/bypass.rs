@@ -1,4 +1,4 @@
-//! Bypass: reads go to the data files while the cache stays, and what is served afterwards is current.
+//! Bypass: reads go to the data files while the cache stays. Pages served afterwards are current.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn expect(server: &Server, variable: &str, value: &str) -> Outcome {
     Ok(())
 }
 
-/// A table of which everything is in the cache.
+/// Fills a table and caches all of it.
 fn warm(server: &Server) -> Outcome {
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
@@ -57,7 +57,7 @@ fn warm(server: &Server) -> Outcome {
     Ok(())
 }
 
-/// Reads every row by itself: how many hits and misses that was. The sum of `v` is `versions`.
+/// Reads the rows one by one; returns hits and misses. The sum of `v` must be `versions`.
 fn read_versions(server: &Server, versions: u64) -> anyhow::Result<(u64, u64)> {
     let figures = || anyhow::Ok((sql::figure(server, "hits")?, sql::figure(server, "misses")?));
     let before = figures()?;
@@ -102,7 +102,7 @@ fn contents_stay_and_writes_drop(place: &Place) -> Outcome {
     ensure!(kept + 50 >= cached, "{kept} of {cached} pages were kept");
     nothing_differs(&server)?;
 
-    // Each page that is written is dropped, and none comes in.
+    // Each written page is dropped, and none is admitted.
     server.sql("UPDATE d.t SET v = v + 1 WHERE id % 200 < 20")?;
     sql::write_dirty_pages(&server)?;
     let dropped = sql::summary_figure(&server, "/bypass_dropped")?;
@@ -130,7 +130,7 @@ fn contents_stay_and_writes_drop(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// All pages are written in bypass: the share of the cached ones, in percent, that are left, and misses afterwards.
+/// Writes all pages in bypass. Returns the percentage of cached pages that remain, and the misses afterwards.
 fn left_after(server: &Server, bypass: &str, versions: u64) -> anyhow::Result<(u64, u64)> {
     read_versions(server, versions - u64::from(ROWS))?;
     let before = sql::figure(server, "pages_cached")?;
@@ -155,7 +155,7 @@ fn refill_keeps_what_is_written(place: &Place) -> Outcome {
     let rows = u64::from(ROWS);
     let refilled = left_after(&server, "REFILL", rows)?;
     let dropped = left_after(&server, "ON", 2 * rows)?;
-    // A disk that is behind takes in fewer.
+    // A busy disk admits fewer pages.
     ensure!(
         refilled.0 > 60 && dropped.0 < 60,
         "{refilled:?}, {dropped:?}"
@@ -333,7 +333,7 @@ fn bad_values(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Reads timed so far: while serving, and in bypass; of the control group, and all others.
+/// Reads timed so far: serving and in bypass, for the control group and for all others.
 fn timed(server: &Server) -> anyhow::Result<[u64; 4]> {
     let latency = ask(&mut server.connect()?, "latency")?;
     let of = |mode: &str, group: &str| {
@@ -349,7 +349,7 @@ fn timed(server: &Server) -> anyhow::Result<[u64; 4]> {
 }
 
 fn control_group(place: &Place) -> Outcome {
-    // Extents of 256 KiB, so that a small table has some in the group.
+    // Extents of 256 KiB, so that some extents of a small table are in the group.
     let place = Place::initialised(place.installation.flavour, &["--innodb-page-size=4096"])?;
     let options = place.early(CACHE)?;
     let server = place.start(options.option("--innodb-page-size=4096"))?;
@@ -357,7 +357,7 @@ fn control_group(place: &Place) -> Outcome {
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1600, "")?;
     sql::write_dirty_pages(&server)?;
     read(&server)?;
-    // Within half a minute.
+    // The rebuild takes up to half a minute.
     sql::wait_until("laid out anew", Duration::from_secs(90), || {
         Ok(ask(&mut server.connect()?, "summary")?["switched_on"] == 2)
     })?;
@@ -411,7 +411,7 @@ fn control_group(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The ledger's clients read, write and check while bypass comes and goes, and cached pages are compared beside.
+/// The ledger's clients read, write and check while bypass is switched, and cached pages are compared with the files.
 fn switched_at_random(place: &Place) -> Outcome {
     let server = place.start(place.early(64 << 20)?)?;
     server.sql(CREATE_FUNCTION)?;

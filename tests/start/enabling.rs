@@ -1,4 +1,4 @@
-//! The ways in: loaded before InnoDB, installed on a running server, and loaded from `mysql.plugin` at the next start.
+//! The ways to load the plugin: before InnoDB, installed on a running server, and from `mysql.plugin` at the next start.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// Fills a table, reads it twice row by row; there must be hits, and every row must be right.
+/// Fills a table and reads it twice row by row. There must be hits, and every row must be right.
 fn work(server: &Server, table: &str) -> Outcome {
     let mut connection = server.connect()?;
     sql::fill(&mut connection, table, ROWS, 1000, "")?;
@@ -67,7 +67,7 @@ fn read_twice(server: &Server, table: &str) -> Outcome {
     Ok(())
 }
 
-/// Full readings in the order of the primary key, for read-ahead; returns the hits they had.
+/// Full scans in primary key order, for read-ahead; returns their hits.
 fn scan(server: &Server, table: &str) -> anyhow::Result<u64> {
     let before = sql::figure(server, "hits")?;
     for _ in 0..3 {
@@ -105,7 +105,7 @@ fn loaded_before_innodb(place: &Place) -> Outcome {
 fn installed_on_a_running_server(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     let mut connection = server.connect()?;
-    // Files that are open, and asynchronous I/O that runs already.
+    // Open files, and asynchronous I/O in use.
     sql::fill(&mut connection, "d.before", ROWS, 1000, "")?;
     place.install(&server, CACHE)?;
     sql::expect_state(&server, "disabled")?;
@@ -136,8 +136,8 @@ fn installed_on_a_running_server(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The configuration asked for the extension, and it is tried again while a client already builds it: what the client
-/// builds is taken, and nobody waits for anybody.
+/// The automatic retry of a configured extension runs while a client builds it. The retry uses the client's extension, and
+/// neither waits for the other.
 fn tried_again_while_a_client_builds(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     let folder = disk.mountpoint().join("later");
@@ -157,8 +157,8 @@ fn tried_again_while_a_client_builds(place: &Place) -> Outcome {
         Ok(sql::status(&server, "state")? == "failed")
     })?;
     std::fs::remove_file(&folder)?;
-    // The second try comes after five seconds. Just then the client waits between checking and assigning the values, and
-    // the disk is too slow to build anything.
+    // The retry comes after five seconds. At that moment the client waits between checking and assigning the values, and the
+    // disk is too slow to build anything.
     std::thread::sleep(Duration::from_secs(3));
     std::thread::scope(|scope| {
         let client = scope
@@ -177,7 +177,7 @@ fn tried_again_while_a_client_builds(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The configuration asks for the extension, but names no path and no size: they can be given one by one, in any order.
+/// The configuration enables the extension without a path and a size. SQL can set them in any order.
 fn asked_for_before_it_is_set_up(place: &Place) -> Outcome {
     let server = place.start(place.installable()?.option("--loose-bpe-enabled=ON"))?;
     let path = format!("SET GLOBAL bpe_path = '{}'", place.cache().display());
@@ -197,7 +197,7 @@ fn asked_for_before_it_is_set_up(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The row that INSTALL leaves brings the plugin back at the next start.
+/// The row of INSTALL loads the plugin at the next start.
 fn loaded_from_the_plugin_table(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     place.install(&server, CACHE)?;
@@ -214,7 +214,7 @@ fn loaded_from_the_plugin_table(place: &Place) -> Outcome {
     server.stop()?;
     let options = place.installable()?;
     let options = if place.is_mysql() {
-        // With --no-defaults MySQL would not read what was persisted either.
+        // With --no-defaults MySQL would not read persisted variables either.
         let file = place.root().join("my.cnf");
         std::fs::write(&file, "[mysqld]\n")?;
         options
@@ -238,7 +238,7 @@ fn loaded_from_the_plugin_table(place: &Place) -> Outcome {
     work(&server, "d.t")?;
     server.stop()?;
     place.expect_left()?;
-    // Uninstalled, it stays away.
+    // After UNINSTALL the plugin stays unloaded.
     let server = place.start(place.installable()?)?;
     server.sql(place.uninstall_statement())?;
     server.stop()?;
@@ -306,8 +306,8 @@ fn several_devices(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server that root started and that then changed its user may not read its own `/proc/self`; files open already must
-/// be found all the same, and the cache file must be the user's.
+/// A server that root started, and that then changed its user, may not read its own `/proc/self`. Open files must be found
+/// anyway, and the cache file must belong to the user.
 fn a_server_that_changed_its_user(_: &Place) -> Outcome {
     use std::os::unix::fs::MetadataExt;
     if !rustix::process::geteuid().is_root() {

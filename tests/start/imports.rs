@@ -1,4 +1,4 @@
-//! Servers that differ in how their asynchronous I/O is linked: what is seen is served, and what is not seen is refused.
+//! Servers with differently linked asynchronous I/O: visible calls are served, and invisible ones are refused.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::{Flavour, Outcome, Place, Server, Suite, altered, skip_allowed, sql};
 
 const CACHE: u64 = 64 << 20;
-/// What is said of a server whose libaio is not seen.
+/// The reason for a server whose libaio calls cannot be hooked.
 const LIBAIO: &str = "the server does not import io_submit, so pages that it writes with native asynchronous I/O (libaio) \
                       go unseen. Set innodb_use_native_aio=OFF in the server's option file, and restart the server.";
 const LINKED_IN: &str = "the server has libaio linked in and does not import io_submit, so pages that it writes with native \
@@ -48,7 +48,7 @@ fn is_served(server: &Server) -> Outcome {
     sql::expect_state(server, "active")
 }
 
-/// The extension is passive for this reason, says so everywhere, and the server works.
+/// The extension is passive for this reason and reports it everywhere; the server works.
 fn is_refused(place: &Place, server: &Server, reason: &str) -> Outcome {
     sql::wait_until("passive", Duration::from_secs(20), || {
         Ok(sql::status(server, "state")? == "passive")
@@ -83,19 +83,19 @@ fn libaio_unseen(place: &Place) -> Outcome {
     let start = |options: integration_tests::Options| -> anyhow::Result<Server> {
         std::fs::remove_dir_all(place.data())?;
         integration_tests::place::copy_folder(&place.root().join("pristine"), &place.data())?;
-        // Each begins with nothing that another has left.
+        // Each start begins without persisted state.
         let options = options
             .preload(&other.shim)
             .option("--loose-bpe-persist-path=")
             .option("--innodb-linux-aio=aio");
         Ok(other.installation.start(options)?)
     };
-    // On the running server: it is in use.
+    // On a running server that uses libaio.
     let server = start(place.installable()?)?;
     server.sql(place.install_statement())?;
     is_refused(place, &server, LIBAIO)?;
     server.stop()?;
-    // It is not used, so nothing is missing.
+    // Unused, so that no import is missing.
     let server = start(place.installable()?.option("--innodb-use-native-aio=OFF"))?;
     server.sql(place.install_statement())?;
     server.sql(&format!(
@@ -105,7 +105,7 @@ fn libaio_unseen(place: &Place) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     is_served(&server)?;
     server.stop()?;
-    // Loaded before InnoDB, the extension sees to that itself.
+    // Loaded before InnoDB, the extension itself switches native asynchronous I/O off.
     let server = start(place.early(CACHE)?)?;
     sql::wait_until("active", Duration::from_secs(20), || {
         Ok(sql::status(&server, "state")? == "active")
@@ -116,7 +116,7 @@ fn libaio_unseen(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Nobody has looked at what such a server does to its files.
+/// The I/O of such a server has not been examined.
 fn too_old(place: &Place) -> Outcome {
     let (number, name, oldest) = match place.is_mysql() {
         true => (50_744, "MySQL 5.7.44", "8.0"),
@@ -137,7 +137,7 @@ fn io_uring_unseen(place: &Place) -> Outcome {
     let start = |options: integration_tests::Options| -> anyhow::Result<Server> {
         Ok(other.installation.start(options.preload(&other.shim))?)
     };
-    // libaio is imported, but that is not what the running server uses.
+    // libaio is imported, but the running server uses io_uring.
     let server = start(place.installable()?)?;
     let log = std::fs::read_to_string(server.log())?;
     if !log.contains("io_uring") && !log.contains("liburing") {
@@ -158,7 +158,7 @@ fn io_uring_unseen(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// libaio is part of the executable, and makes its calls through `syscall`, which is imported.
+/// The executable contains libaio, which makes its calls through the imported `syscall`.
 fn libaio_linked_in(place: &Place) -> Outcome {
     fresh(place, "pristine")?;
     let server = place.start(place.early(CACHE)?)?;
@@ -185,7 +185,7 @@ fn libaio_linked_in_at_run_time(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Up to 0.3.111, libaio enters the kernel by itself.
+/// libaio up to 0.3.111 enters the kernel directly.
 fn older_libaio_linked_in(place: &Place) -> Outcome {
     // mov $number,%eax; syscall; ret
     let own = |number: u8| [0xb8, number, 0, 0, 0, 0x0f, 0x05, 0xc3];
@@ -213,7 +213,7 @@ fn older_libaio_linked_in(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Where a function lies in the server's executable: in its first segment, addresses are offsets.
+/// Offset of a function in the server's executable. In its first segment, addresses are offsets.
 fn function(place: &Place, name: &str) -> anyhow::Result<usize> {
     let output = std::process::Command::new("nm")
         .args(["-D", "--defined-only"])

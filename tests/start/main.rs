@@ -1,4 +1,4 @@
-//! How the plugin comes to a server, and how it goes: loading, switching, bypass, sessions, stops.
+//! Life cycle of the plugin: loading, switching, bypass, sessions, stops.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Messages of the plugin go where the server's own messages go.
+//! The plugin's messages go to the server's own log sinks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn suite() -> Suite {
         .each("mysql_log_services_have_the_messages", log_services)
 }
 
-/// The server refuses a size, and logs why.
+/// The server refuses a size, and logs the reason.
 fn refuse(server: &Server) -> Outcome {
     let said = sql::refusal(server, &format!("SET GLOBAL bpe_size = {TOO_LARGE}"))?;
     ensure!(said.contains(REFUSAL), "{said}");

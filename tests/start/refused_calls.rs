@@ -1,7 +1,7 @@
-//! Servers whose kernel refuses calls, as the seccomp profile of a container engine does: they start, what they read is right, and what
-//! is missing is said.
+//! Servers whose kernel refuses system calls, as under a container engine's seccomp profile. They start, read correctly, and
+//! report the missing calls.
 //!
-//! This program is its own launcher: called with `--refuse`, it forbids the calls and becomes the server.
+//! This program is also the launcher: with `--refuse` it forbids the calls and becomes the server.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -14,17 +14,17 @@ use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, verif
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 const REFUSE: &str = "--refuse";
-/// Room for all data.
+/// Large enough for all data.
 const CACHE: u64 = 64 << 20;
 
-/// What Docker and containerd forbid by default since 2023.
+/// Calls that Docker and containerd forbid by default since 2023.
 const RINGS: [i64; 3] = [
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
 ];
 
-/// Calls that a profile may not know that was written for an older kernel. Not among them: what glibc itself cannot do without.
+/// Calls that a profile for an older kernel may not know, except for the calls that glibc itself needs.
 const NEWER: [i64; 8] = [
     libc::SYS_statx,
     libc::SYS_preadv2,
@@ -36,8 +36,7 @@ const NEWER: [i64; 8] = [
     libc::SYS_membarrier,
 ];
 
-/// What this program does in place of tests when it is started to become a server that is refused calls. Returns if that is not
-/// asked for, and exits if it cannot be done.
+/// Replaces this program, if started with `--refuse`, by a server with refused calls. Returns otherwise, and exits on failure.
 pub fn become_refused_if_asked() {
     let arguments: Vec<_> = std::env::args().collect();
     if arguments.get(1).is_some_and(|first| first == REFUSE) {
@@ -59,8 +58,8 @@ pub fn suite() -> Suite {
         .each("newer_calls", newer_calls)
 }
 
-/// Returns only if it cannot become the server. `words` are the calls with the errors that they give, as `425:1,206:11`, and
-/// the server's command.
+/// Becomes the server; returns only on failure. `words`: the calls with their errors, as `425:1,206:11`, and the server's
+/// command.
 fn become_refused(words: &[String]) -> anyhow::Error {
     match forbid(words) {
         Ok(command) => Command::new(&command[0]).args(&command[1..]).exec().into(),
@@ -90,14 +89,14 @@ fn forbid(words: &[String]) -> anyhow::Result<&[String]> {
     Ok(command)
 }
 
-/// A call, and the error that it gives.
+/// A call, and the error that it returns.
 type Refusal = (i64, i32);
 
 fn forbidden(calls: &[i64]) -> Vec<Refusal> {
     calls.iter().map(|&call| (call, libc::EPERM)).collect()
 }
 
-/// Options of a server that is refused these calls.
+/// Options of a server whose calls are refused.
 fn refused(place: &Place, calls: &[Refusal]) -> anyhow::Result<Options> {
     let launcher = std::env::current_exe()?.display().to_string();
     let calls: Vec<_> = calls
@@ -109,7 +108,7 @@ fn refused(place: &Place, calls: &[Refusal]) -> anyhow::Result<Options> {
         .wrapper(&[&launcher, REFUSE, &calls.join(",")]))
 }
 
-/// A life of such a server, a kill, and the next life. Returns what it says of its asynchronous reads, and the pages it was left.
+/// Runs such a server, kills it, and starts it again. Returns the asynchronous mode that it reports, and the recovered pages.
 fn live(place: &Place, calls: &[Refusal]) -> anyhow::Result<(String, u64)> {
     let server = place.start(refused(place, calls)?)?;
     ensure!(is_filtered(&server)?, "nothing is refused");
@@ -126,7 +125,7 @@ fn live(place: &Place, calls: &[Refusal]) -> anyhow::Result<(String, u64)> {
     ensure!(sql::figure(&server, "failed_proofs")? == 0, "failed proofs");
     let mode = sql::status(&server, "async_mode")?;
     note(format!("asynchronous mode '{mode}', {kept} pages kept"));
-    // Reads of the cache wait as long as the disk takes then, which the devices' report says.
+    // Without asynchronous reads, cache reads have no timeout; the devices' report says so.
     let devices = sql::report(&server, "devices")?;
     let unbounded = devices.to_string().contains("no asynchronous reads");
     let refused = calls.iter().any(|call| call.0 == libc::SYS_io_setup);
@@ -154,7 +153,7 @@ fn all_asynchronous_requests(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// As in a container without io_uring, on a machine whose `fs.aio-max-nr` others have used up.
+/// As in a container without io_uring, on a host whose `fs.aio-max-nr` is exhausted.
 fn no_asynchronous_requests_left(place: &Place) -> Outcome {
     let mut calls = forbidden(&RINGS);
     calls.push((libc::SYS_io_setup, libc::EAGAIN));
@@ -163,7 +162,7 @@ fn no_asynchronous_requests_left(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Nobody tells when a file was made then, and which mount it is on.
+/// Birth times and mount ids of files are unavailable.
 fn newer_calls(place: &Place) -> Outcome {
     live(place, &forbidden(&NEWER))?;
     Ok(())

@@ -1,7 +1,7 @@
-//! The same library file in every series of servers that can be had here, old and new: loaded both ways, switched under load,
-//! killed, compared with the data files, and out of the way when it fails.
+//! The same library file in every available server series, old and new: loaded both ways, switched under load, killed, compared
+//! with the data files, and disabled after a failure.
 //!
-//! `BPE_LIBRARY` names the file; that of a release is tried in this way.
+//! `BPE_LIBRARY` names the file, for example the one of a release.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,16 +29,16 @@ pub fn suite() -> Suite {
     suite
 }
 
-/// What this server needs so that all its page reads and writes can be seen.
+/// Options that make all page reads and writes of this server visible.
 fn visible(place: &Place, options: Options) -> Options {
     match place.installation.flavour {
-        // It submits asynchronous requests by a libaio of its own.
+        // It submits asynchronous requests by its own copy of libaio.
         Flavour::MariaDb114Upstream => options.option("--innodb-use-native-aio=OFF"),
         _ => options,
     }
 }
 
-/// A library that was built on a newer Debian cannot be loaded on an older one; that of a release can.
+/// A library built on a newer Debian cannot be loaded on an older one; a release can.
 fn fits(place: &Place, library: &Path) -> Outcome {
     /// Minor version of Debian 11's glibc 2.
     const BULLSEYE: u32 = 31;
@@ -112,7 +112,7 @@ fn serves(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The first hook panics, before the server's own call: the call is made, and the extension is out of the way.
+/// The first hook panics before the server's own call. The call is made, and the extension is disabled.
 fn panics(place: &Place) -> Outcome {
     fits(place, &library::canary()?)?;
     let server = place.start(visible(place, place.canary(CACHE, "no-panic")?))?;

@@ -1,5 +1,5 @@
-//! Several sessions that switch, set, install and record at random, all at once: whatever they do, the extension ends up
-//! where the last of them wanted it, and nothing is left.
+//! Concurrent sessions switch, set, install and record at random. Afterwards the extension has the state of the last statement,
+//! and nothing remains.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use integration_tests::{Outcome, Place, Server, Suite, library, mounts, note, sq
 
 const SESSIONS: u64 = 5;
 const ROUNDS: u64 = 5;
-/// How long the sessions do as they like in each round.
+/// Duration of the random statements in each round.
 const ROUND: Duration = Duration::from_millis(2500);
-/// What the product may take for something that it does by itself within a second.
+/// Timeout for automatic actions that normally take at most a second.
 const SOON: Duration = Duration::from_secs(20);
 const ROWS: u32 = 12_000;
 
-/// What statements may be refused for, as they meet those of others.
+/// Permitted errors of statements that conflict with other sessions.
 const REFUSALS: [&str; 7] = [
     "is not set;",
     "is too small",
@@ -51,7 +51,7 @@ pub fn suite() -> Suite {
         )
 }
 
-/// What sessions work with.
+/// Parameters of the sessions.
 struct Setup<'a> {
     server: &'a Server,
     install: &'static str,
@@ -60,7 +60,7 @@ struct Setup<'a> {
     bad: bool,
 }
 
-/// What is said of a disk that fails.
+/// Errors of a failing disk.
 const BAD_DISK: [&str; 3] = [
     "Input/output error",
     "try again in some seconds",
@@ -74,7 +74,7 @@ fn refusals(bad_disk: bool) -> impl Iterator<Item = &'static str> {
 
 const CACHE: u64 = 64 << 20;
 
-/// Switching on what is on already does not make the controller forget that a setting was changed a moment before.
+/// Enabling an enabled extension does not discard a setting changed just before.
 fn a_setting_just_before_on(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
@@ -90,14 +90,14 @@ fn a_setting_just_before_on(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What is set while another session has built the extension, but not switched it on yet, holds for it.
+/// A setting changed after another session has built the extension, and before it enabled it, takes effect.
 fn a_setting_between_check_and_assignment(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
     std::thread::scope(|scope| -> Outcome {
         let client = scope.spawn(|| server.sql(&gap(3000)));
         sql::wait_until("built", SOON, || Ok(!place.cache_files().is_empty()))?;
-        // A page a second.
+        // One page a second.
         server.sql("SET GLOBAL bpe_io_capacity = 1")?;
         client.join().expect("no panic")?;
         Ok(())
@@ -110,7 +110,7 @@ fn a_setting_between_check_and_assignment(place: &Place) -> Outcome {
         written < 2 << 20,
         "{written} bytes were written, though 16 KiB a second are allowed"
     );
-    // Without the limit they would have been.
+    // Without the limit the pages are written.
     server.sql("SET GLOBAL bpe_io_capacity = 0")?;
     sql::wait_until("written", SOON, || {
         sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
@@ -120,8 +120,8 @@ fn a_setting_between_check_and_assignment(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The plugin goes while its controller waits for a disk, and comes again: there is one controller in the end, and nothing
-/// is left of the time before.
+/// The plugin is uninstalled while its controller waits for a disk, and reinstalled. At the end there is one controller, and
+/// nothing of the former installation.
 fn installed_anew_while_the_controller_hangs(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "bad")?;
     let folder = disk.mountpoint().join("cache");
@@ -181,7 +181,7 @@ fn at_once_at_random(place: &Place) -> Outcome {
     at_random(place, None)
 }
 
-/// One of the two disks fails and hangs, again and again, and works in the end.
+/// One of the two disks fails and hangs repeatedly, and works at the end.
 fn at_once_at_random_on_a_bad_disk(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "bad")?;
     at_random(place, Some(&disk))?;
@@ -268,7 +268,7 @@ fn at_random(place: &Place, bad: Option<&Volume>) -> Outcome {
     Ok(())
 }
 
-/// Lets the disk fail and hang, until it works again in the end.
+/// Makes the disk fail and hang at random; it works again at the end.
 fn fail_now_and_then(disk: &Volume, random: &mut fastrand::Rng, until: Instant) {
     while Instant::now() < until {
         match random.u8(..4) {
@@ -285,7 +285,7 @@ fn fail_now_and_then(disk: &Volume, random: &mut fastrand::Rng, until: Instant) 
     disk.resume();
 }
 
-/// Reads and writes all the time; no statement may fail.
+/// Continuous reads and writes; no statement may fail.
 fn load(server: &Server, done: &AtomicBool) -> Outcome {
     let mut connection = server.connect()?;
     while !done.load(Ordering::Relaxed) {
@@ -305,7 +305,7 @@ fn load(server: &Server, done: &AtomicBool) -> Outcome {
     Ok(())
 }
 
-/// One session that does as it likes.
+/// One session with random statements.
 fn session(
     setup: &Setup,
     number: u64,
@@ -330,7 +330,7 @@ fn session(
             }
             (_, 0..4) => "SET GLOBAL bpe_enabled = ON".into(),
             (_, 4..=6) => "SET GLOBAL bpe_enabled = OFF".into(),
-            // Between checking and assigning the value there is time for the others.
+            // Leaves time for other sessions between checking and assigning the value.
             (_, 7..9) => gap(random.u32(..300)),
             // Checked, but never assigned.
             (_, 9) => "SET GLOBAL bpe_enabled = ON, bpe_size = 1".into(),
@@ -368,8 +368,8 @@ fn session(
     Ok(())
 }
 
-/// Waits until no statement uses the plugin any more that was uninstalled, where one does. MariaDB crashes if it is installed while another
-/// session takes it away (`docs/evidence/reliability.md`). To ask whether it is gone would make the question one that uses it.
+/// Waits until no statement uses the uninstalled plugin. MariaDB crashes if a plugin is installed while another session removes
+/// it (`docs/evidence/reliability.md`). A query for the plugin would itself use it.
 fn until_gone(connection: &mut Conn) -> Outcome {
     let warnings: Vec<(String, u32, String)> = connection.query("SHOW WARNINGS")?;
     if warnings.iter().any(|(_, _, text)| text.contains("busy")) {
@@ -399,7 +399,7 @@ fn setting(setup: &Setup, random: &mut fastrand::Rng) -> String {
     }
 }
 
-/// Begins a recording, drains it or ends it.
+/// Begins, drains or ends a recording.
 fn record(
     connection: &mut Conn,
     recording: &mut Option<String>,
@@ -422,7 +422,7 @@ fn record(
     Ok(())
 }
 
-/// What the last session wants must come true.
+/// The settings of the last session must take effect.
 fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
     let Setup {
         server, folders, ..
@@ -474,7 +474,7 @@ fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
         "no cache file {:.1} ms after OFF",
         began.elapsed().as_secs_f64() * 1e3
     ));
-    // Off, perhaps with the recording of a session that has ended.
+    // The hooks are off, or serve only the recording of an ended session.
     sql::wait_until("hooks are off", SOON, || {
         Ok([0, 8].contains(&trace::hook_mode(server)?))
     })?;

@@ -1,4 +1,4 @@
-//! What is left when the plugin or the server goes.
+//! State after the plugin or the server ends.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn suite() -> Suite {
         .each("nothing_that_is_not_to_stay", nothing_that_is_not_to_stay)
 }
 
-/// MySQL flushes its pages after the plugin was deinitialised, if it was installed at run time: they must reach the files.
+/// MySQL flushes pages after it deinitialised a plugin that was installed at run time. These writes must reach the files.
 fn flush_and_look(place: &Place, server: Server) -> Outcome {
     let ledger = Ledger::create(&server, 2, 5000, 2500, 6)?;
     server.sql("SET GLOBAL innodb_max_dirty_pages_pct = 90")?;
@@ -51,7 +51,7 @@ fn with_much_to_flush_at_run_time(place: &Place) -> Outcome {
     flush_and_look(place, server)
 }
 
-/// SIGTERM, as init systems stop a server: a thread of ours must not take it.
+/// SIGTERM, as init systems stop a server: a thread of the plugin must not take it.
 fn by_signal(place: &Place) -> Outcome {
     for run_time in [false, true] {
         let server = if run_time {
@@ -94,7 +94,7 @@ fn by_signal(place: &Place) -> Outcome {
             "no orderly shutdown in the log"
         );
         drop(server);
-        // Uninstalled for the second round.
+        // Uninstall after the round with the installed plugin.
         if run_time {
             let server = place.start(place.installable()?)?;
             server.sql(place.uninstall_statement())?;
@@ -117,7 +117,7 @@ fn threads_and_files(place: &Place) -> Outcome {
         }
         Ok(count)
     };
-    // The kernel takes a moment to remove a thread that has ended.
+    // The kernel takes a moment to remove an ended thread.
     let only_the_controller = || Ok(library::threads(&server)? == ["bpe-controller"]);
     sql::wait_until("one thread", Duration::from_secs(5), only_the_controller)?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -154,7 +154,7 @@ fn threads_and_files(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// OFF, UNINSTALL and an empty `bpe_persist_path` remove everything, and the last also what was left before.
+/// OFF, UNINSTALL and an empty `bpe_persist_path` remove everything; the last also removes state persisted earlier.
 fn nothing_that_is_not_to_stay(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = Ledger::create(&server, 1, 3000, 2000, 4)?;

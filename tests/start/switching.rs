@@ -13,7 +13,7 @@ use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, verif
 
 const CACHE: u64 = 128 << 20;
 const TIMES: u32 = 10;
-/// A stall of this length is an error of its own; anything shorter is a figure in the report.
+/// A stall of this length is an error; a shorter one is a figure in the report.
 const FAR_TOO_LONG: Duration = Duration::from_secs(5);
 
 /// The tests of this subject.
@@ -52,13 +52,13 @@ fn ten_times_at_run_time(place: &Place) -> Outcome {
 }
 
 fn ten_times(place: &Place, server: Server) -> Outcome {
-    // With a small redo log the server stops all statements now and then to flush, with or without the extension.
+    // With a small redo log the server sometimes stops all statements to flush, with or without the extension.
     server.sql(match place.installation.flavour {
         Flavour::MySql97 => "SET GLOBAL innodb_redo_log_capacity = 512 * 1024 * 1024",
         _ => "SET GLOBAL innodb_log_file_size = 512 * 1024 * 1024",
     })?;
     let sysbench = Sysbench::prepare(&server, place.root(), 4, 30_000)?;
-    // The load without any switching, for comparison.
+    // The load without switching, for comparison.
     let (quiet, quiet_stalls) = probe::during(&server, || {
         sysbench.run(&server, "oltp_read_write", 8, 5)?.finish()
     })?;
@@ -113,7 +113,7 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
     Ok(())
 }
 
-/// The same load on a server without the plugin and on one where it is switched off and on all the time.
+/// The same load on a server without the plugin, and on one where the extension is switched off and on continuously.
 fn equal_checksums(place: &Place) -> Outcome {
     let load = Load {
         tables: 4,
@@ -162,7 +162,7 @@ fn equal_checksums(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Nothing is left over from switching: no descriptor, no thread, no memory that adds up.
+/// Switching leaks nothing: no descriptor, no thread, no growing memory.
 fn hundred_times(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let mut connection = server.connect()?;
@@ -213,14 +213,14 @@ fn threads(server: &Server) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{}/task", server.pid()))?.count())
 }
 
-/// Nothing that was cached before is served after it, and a server that stops while it is off leaves nothing.
+/// Pages cached before OFF are never served after it. A server that stops while the extension is off persists nothing.
 fn switched_off_removes_contents(place: &Place) -> Outcome {
     const ROWS: u32 = 600;
     let sum = u64::from(ROWS) * (u64::from(ROWS) + 1) / 2;
     let server = place.start(place.early(CACHE)?)?;
     sql::fill(&mut server.connect()?, "d.rest", ROWS, 1300, "")?;
     let ledger = Ledger::small(&server)?;
-    // Each reading evicts the other from the pool.
+    // Each read evicts the other table from the pool.
     let read = |version: u64| -> anyhow::Result<Reads> {
         let sums = sql::read_all(&mut server.connect()?, "d.rest", ROWS)?;
         ensure!(sums == (sum, version * u64::from(ROWS)), "{sums:?}");

@@ -1,4 +1,4 @@
-//! Servers whose executable was altered, as another build would be.
+//! Servers with an altered executable, as another build would have.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,14 +9,13 @@ use private_server::Installation;
 
 use crate::place::Place;
 
-/// A server that calls something under another name, which the library to be preloaded has.
+/// A server that calls an import under another name, and the preloaded library that defines that name.
 pub struct Renamed {
     pub installation: Installation,
     pub shim: PathBuf,
 }
 
-/// The place's server with an import under a name that begins with `begin` instead of its own first letter. `source`: C,
-/// which defines that name.
+/// The place's server with an import renamed: `begin` replaces its first letter. The C code `source` defines the new name.
 pub fn renamed(place: &Place, import: &str, begin: u8, source: &str) -> anyhow::Result<Renamed> {
     let shim = place.root().join("libshim.so");
     let file = place.root().join("shim.c");
@@ -65,7 +64,7 @@ pub fn altered(
     Ok(place.installation.with_server_program(&program))
 }
 
-/// The place's server with the number of another release in what its plugins declare: 10.2.11 is 100211.
+/// The place's server with the number of another release in its plugin declarations: 10.2.11 is 100211.
 pub fn of_release(place: &Place, number: u32) -> anyhow::Result<Installation> {
     let own = place
         .installation
@@ -88,7 +87,7 @@ pub fn of_release(place: &Place, number: u32) -> anyhow::Result<Installation> {
     })
 }
 
-/// Of a server that submits through libaio, without the hooks seeing it.
+/// Source for a server that submits through libaio without a hook.
 pub const SUBMITS_UNSEEN: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
     int jo_submit(void *c, long n, void **l) {\n\
     static int (*real)(void *, long, void **);\n\

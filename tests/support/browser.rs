@@ -1,6 +1,6 @@
-//! The console's page in headless Chromium, driven by `web/tests/browser`, where the scenarios are written.
+//! The console's page in headless Chromium. `web/tests/browser` drives it and contains the scenarios.
 //!
-//! What a browser cannot do they ask of the test, by lines `do: COMMAND` on their standard output. Each is answered with a line.
+//! For actions outside the browser, a scenario prints a line `do: COMMAND` to standard output. Each is answered with a line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use anyhow::{Context, ensure};
 
 use crate::harness::{Outcome, skip};
 
-/// The page's folder of the repository.
+/// The web directory of the repository.
 pub fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../web")
 }
 
-/// Says what a machine lacks.
+/// Checks for the required tools; the error names the missing one.
 pub fn look_for_tools() -> Outcome {
     let node = Command::new("node")
         .arg("--version")
@@ -36,10 +36,10 @@ pub fn look_for_tools() -> Outcome {
     Ok(())
 }
 
-/// Runs the scenarios with these options; `obey` does what they ask for. What they say.
+/// Runs the scenarios with these options; `obey` executes their commands. Returns their output.
 ///
 /// # Errors
-/// When one of them fails, with what they said.
+/// When a scenario fails, with the output.
 pub fn run(options: &[&str], mut obey: impl FnMut(&str) -> Outcome) -> anyhow::Result<String> {
     let mut command = Command::new("node");
     command

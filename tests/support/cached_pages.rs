@@ -1,5 +1,5 @@
-//! InnoDB's pages in a live cache file, found by their own marks, so that a test can damage exactly what the server will ask
-//! for.
+//! InnoDB pages in a live cache file, found by their headers and trailers, so that a test damages pages that the server will
+//! read.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PAGE: usize = 16384;
-/// Pages lie at multiples of this.
+/// Pages start at multiples of this.
 const STEP: usize = 512;
-/// Type of a page of an index, at byte 24.
+/// Type of an index page, at byte 24.
 const INDEX: [u8; 2] = 17855u16.to_be_bytes();
 
-/// A page of an index as it lies in the cache file.
+/// An index page in the cache file.
 pub struct Cached {
     pub offset: u64,
     pub lsn: u64,
@@ -50,7 +50,7 @@ fn recognise(bytes: &[u8]) -> Option<(Name, u64)> {
     let number =
         |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let low = number(20);
-    // The low half of the LSN is repeated in the trailer, whose form depends on the server.
+    // The trailer repeats the low half of the LSN, at a place that depends on the server.
     let whole = low != 0 && (number(PAGE - 4) == low || number(PAGE - 8) == low);
     (bytes[24..26] == INDEX && whole).then(|| {
         (
@@ -60,17 +60,17 @@ fn recognise(bytes: &[u8]) -> Option<(Name, u64)> {
     })
 }
 
-/// What becomes of cached pages.
+/// Kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// One bit is another.
+    /// One flipped bit.
     Bit,
-    /// The first quarter is of this version, the rest of an older one.
+    /// A torn write: the first quarter is of this version, the rest of an older one.
     Shorn,
-    /// Another page of the same tablespace lies there: a misdirected write.
+    /// A misdirected write: another page of the same tablespace is there.
     Swapped,
     Zeroed,
-    /// An older version of the same page, intact: a lost write.
+    /// A lost write: an intact older version of the same page.
     Older,
 }
 
@@ -84,7 +84,7 @@ impl Damage {
     ];
 }
 
-/// Damages every page in the file that has an older version in `before`, and returns how many.
+/// Damages every page in the file that has an older version in `before`; returns the number.
 pub fn damage(path: &Path, before: &HashMap<Name, Cached>, how: Damage) -> anyhow::Result<usize> {
     let now = scan(path)?;
     let file = File::options().write(true).open(path)?;
@@ -96,7 +96,7 @@ pub fn damage(path: &Path, before: &HashMap<Name, Cached>, how: Damage) -> anyho
         };
         let mut bytes = page.bytes.clone();
         match how {
-            // In the middle of a row, where no mark of a page lies.
+            // In the middle of a row, away from header and trailer.
             Damage::Bit => bytes[5000] ^= 4,
             Damage::Shorn => bytes[PAGE / 4..].copy_from_slice(&old.bytes[PAGE / 4..]),
             Damage::Zeroed => bytes.fill(0),

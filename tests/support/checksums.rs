@@ -1,6 +1,6 @@
 //! InnoDB's checksum of a page, as each server writes it by default.
 
-/// Puts the right checksum into a page of 16 KiB of a table that is neither compressed nor encrypted.
+/// Sets the checksum of a 16 KiB page of a table that is neither compressed nor encrypted.
 pub fn set(page: &mut [u8], is_mysql: bool) {
     let end = page.len();
     if is_mysql {

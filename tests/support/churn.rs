@@ -1,5 +1,5 @@
-//! Statements that make, empty, rebuild and remove files and undo logs beside another load, and that a crash must undo or
-//! keep as a whole.
+//! Statements that create, truncate, rebuild and drop files and undo logs beside another load. A crash must undo or keep each
+//! as a whole.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use private_server::mysql::{self, Conn, prelude::Queryable};
 use crate::harness::note;
 use crate::sql;
 
-/// Rows of the table that comes and goes.
+/// Rows of the table that is created and dropped.
 const ROWS: u32 = 400;
-/// Rows of the table whose every row is changed by one transaction: more than an undo tablespace of 10 MiB in a few rounds.
+/// Rows of the table that each transaction updates as a whole: more than an undo tablespace of 10 MiB in a few rounds.
 const MANY: u32 = 2000;
 const WIDTH: u32 = 1300;
 const CREATE: &str = "CREATE TABLE churn.comes LIKE churn.many";
 
-/// Makes the tables.
+/// Creates the tables.
 pub fn prepare(server: &Server) -> anyhow::Result<()> {
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "churn.many", MANY, WIDTH, "")?;
     sql::fill(&mut connection, "churn.comes", ROWS, WIDTH, "")
 }
 
-/// Changes files until the server is gone; returns how many statements were made. A statement that the server refuses is
-/// an error, but for deadlocks with the load beside.
+/// Changes files until the server is gone; returns the number of completed statements. A refused statement is an error, except
+/// for deadlocks with the other load.
 pub fn until_killed(server: &Server, rebuilt: &[&str]) -> anyhow::Result<u32> {
     let Ok(mut connection) = server.connect() else {
         return Ok(0);
@@ -67,7 +67,7 @@ fn filled() -> String {
     format!("INSERT INTO churn.comes VALUES {}", values.join(","))
 }
 
-/// After a crash: each transaction is there or not, as a whole. Makes what is missing.
+/// After a crash, checks that each transaction is there as a whole or not at all. Recreates missing tables.
 pub fn settle(server: &Server) -> anyhow::Result<()> {
     let mut connection = server.connect()?;
     let seen: Option<(u32, u32, u32)> = connection
@@ -99,8 +99,8 @@ pub fn settle(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// MariaDB that is killed between the commit of DROP TABLE and the removal of its file leaves the file behind, and then
-/// refuses a table of this name (MDEV-25506, `docs/evidence/reliability.md`). An administrator removes it like this.
+/// MariaDB killed between the commit of DROP TABLE and the removal of its file leaves the file behind, and then refuses a table
+/// of this name (MDEV-25506, `docs/evidence/reliability.md`). This is how an administrator removes it.
 fn remove_orphan(server: &Server) -> anyhow::Result<()> {
     let known = server.value(
         "SELECT GROUP_CONCAT(NAME) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE 'churn%'",
@@ -116,7 +116,7 @@ fn remove_orphan(server: &Server) -> anyhow::Result<()> {
     Ok(std::fs::remove_file(file)?)
 }
 
-/// Rows whose bytes are the first ones, turned round `version` times.
+/// Number of rows whose bytes are the original ones, reversed `version` times.
 fn forwards_or_backwards(connection: &mut Conn, version: u32) -> anyhow::Result<u32> {
     let mut right = 0;
     connection

@@ -1,4 +1,4 @@
-//! What tests of several servers that have the same rows share.
+//! Shared parts of the tests of several servers with the same rows.
 
 pub mod galera;
 pub mod group;
@@ -14,10 +14,10 @@ use private_server::mysql::prelude::Queryable;
 use crate::harness::Outcome;
 use crate::ledger::Ledger;
 
-/// So many ports of each of so many servers that nobody uses now, no two the same.
+/// Returns `EACH` unused ports for each of `SERVERS` servers, all different.
 pub fn free_ports<const EACH: usize, const SERVERS: usize>()
 -> anyhow::Result<[[u16; EACH]; SERVERS]> {
-    // All at once, or the same one might be given again.
+    // All at once, or the same port might be returned again.
     let taken = (0..SERVERS * EACH)
         .map(|_| TcpListener::bind("127.0.0.1:0"))
         .collect::<Result<Vec<_>, _>>()?;
@@ -28,7 +28,7 @@ pub fn free_ports<const EACH: usize, const SERVERS: usize>()
     Ok(ports)
 }
 
-/// All tables of a small ledger are the same on these servers, by the servers' own sums.
+/// Checks that the servers' own checksums of the tables of a small ledger are equal.
 pub fn expect_equal_sums(servers: &[&Server]) -> Outcome {
     let mut sums = Vec::new();
     for server in servers {
@@ -40,7 +40,7 @@ pub fn expect_equal_sums(servers: &[&Server]) -> Outcome {
     Ok(())
 }
 
-/// The same, and as its clients know them.
+/// The same, and that the rows match the clients' versions.
 pub fn expect_the_same(ledger: &Ledger, servers: &[&Server]) -> Outcome {
     for (number, server) in servers.iter().enumerate() {
         ledger

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::harness::Outcome;
 use crate::sql;
 
-/// A console, ended when it is dropped.
+/// A console, ended on drop.
 pub struct Console {
     child: Child,
     pub address: SocketAddr,
@@ -21,7 +21,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// `program` is the command whose `console` is opened, on the server of this socket.
+    /// Opens the console of the command `program`, for the server at this socket.
     pub fn start(
         program: &str,
         folder: &Path,
@@ -57,13 +57,13 @@ impl Console {
         let address = loop {
             let line = lines.next().context("the console ended")??;
             if let Some((_, rest)) = line.split_once("://") {
-                // This is no terminal, and the token one that lasts.
+                // The output is no terminal and the token is persistent, so the token must not be printed.
                 let token = fs::read_to_string(&token)?;
                 ensure!(!line.contains(token.trim()), "the token is in the output");
                 break rest.split('/').next().unwrap_or_default().parse()?;
             }
         };
-        // Whoever writes into a pipe that nobody reads waits for ever.
+        // Drains the output, because a full pipe would block the console.
         std::thread::spawn(move || lines.for_each(drop));
         Ok(Self {
             child,
@@ -72,7 +72,7 @@ impl Console {
         })
     }
 
-    /// Ends it as `kill` does, and waits for that.
+    /// Ends the console by SIGTERM, and waits for its end.
     pub fn end(mut self) -> Outcome {
         let pid = i32::try_from(self.child.id())?;
         let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
@@ -91,7 +91,7 @@ impl Console {
     ) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        // 1.0, so that the answer is as long as the connection.
+        // HTTP/1.0, so that the answer ends with the connection.
         let mut text = format!(
             "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n",
             body.len()
@@ -112,7 +112,7 @@ impl Console {
         Ok(stream)
     }
 
-    /// Status, headers in lower case, body.
+    /// Returns status, headers in lower case, and body.
     pub fn raw(
         &self,
         method: &str,
@@ -155,7 +155,7 @@ impl Console {
         Ok(value)
     }
 
-    /// A server as the list shows it.
+    /// A server's entry in the list.
     pub fn server(&self, id: &str) -> anyhow::Result<Value> {
         let list = self.get("/api/servers")?;
         let found = list
@@ -178,7 +178,7 @@ impl Console {
         Ok(self.get("/api/events")?.to_string())
     }
 
-    /// Turns the switch, and waits for the end of it.
+    /// Uses the switch, and waits for the end of the task.
     pub fn switch(&self, body: Value) -> anyhow::Result<Value> {
         let (status, task) = self.ask("POST", "/api/servers/main/switch", Some(body))?;
         ensure!(status == 202, "{status} {task}");

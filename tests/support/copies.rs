@@ -1,4 +1,4 @@
-//! Physical copies of a server at work.
+//! Physical copies of a running server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use private_server::Server;
 use crate::harness::{Outcome, skip};
 use crate::place::Place;
 
-/// Copies the data of a running server, whose data directory is `data`, into the folder `copy`, which is made and is ready for
-/// a start then: by mariadb-backup, or by MySQL's clone plugin.
+/// Copies the data of a running server, whose data directory is `data`, into the new directory `copy`, which is then ready for
+/// a start. Uses mariadb-backup, or MySQL's clone plugin.
 pub fn of_running(place: &Place, server: &Server, data: &Path, copy: &Path) -> Outcome {
     if place.is_mysql() {
         let installed = "SELECT 1 FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'clone'";
@@ -42,7 +42,7 @@ pub fn of_running(place: &Place, server: &Server, data: &Path, copy: &Path) -> O
     run(tool()?.arg("--prepare"))
 }
 
-/// Runs a command that must succeed; what it said last is in the error.
+/// Runs a command that must succeed; the error contains its last output.
 pub fn run(command: &mut Command) -> Outcome {
     let output = command
         .stdin(Stdio::null())

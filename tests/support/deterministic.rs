@@ -1,5 +1,5 @@
-//! A load whose end state does not depend on timing: several clients, each with a seed, each with rows of its own, and
-//! increments that may come in any order. Two servers that ran it have tables with equal checksums.
+//! A load whose final state does not depend on timing. Each client has a seed and exclusive rows, and increments may come in
+//! any order. After it, two servers have tables with equal checksums.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::sql;
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub tables: u32,
-    /// Rows of each table at the beginning.
+    /// Initial rows of each table.
     pub rows: u32,
     pub width: u32,
     pub clients: u32,
@@ -23,7 +23,7 @@ pub struct Load {
 
 const DATABASE: &str = "steady";
 
-/// Makes and fills the tables.
+/// Creates and fills the tables.
 pub fn prepare(server: &Server, load: Load) -> anyhow::Result<()> {
     let mut connection = server.connect()?;
     for table in 0..load.tables {
@@ -75,7 +75,7 @@ fn client(server: &Server, load: Load, number: u32) -> anyhow::Result<()> {
                 &mut connection,
                 &format!("UPDATE {DATABASE}.t{table} SET v = v + 1 WHERE id = {id}"),
             )?,
-            // Bytes only of rows that are this client's.
+            // Only this client changes the bytes of these rows.
             70..85 => {
                 let id = id / load.clients * load.clients + number + 1;
                 let pad = sql::hex_pad(id, random.u32(..), load.width);
@@ -107,7 +107,7 @@ fn client(server: &Server, load: Load, number: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deadlocks are tried again, so that the end state is the same.
+/// Repeats the statement after deadlocks, so that the final state is the same.
 fn repeat(connection: &mut Conn, statement: &str) -> anyhow::Result<()> {
     use private_server::mysql::Error;
     loop {
@@ -118,7 +118,7 @@ fn repeat(connection: &mut Conn, statement: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Checksums of all tables of the load; they do not depend on the order of rows.
+/// Checksums of all tables of the load, independent of the order of rows.
 pub fn checksums(server: &Server, load: Load) -> anyhow::Result<BTreeMap<String, String>> {
     let mut connection = server.connect()?;
     let mut sums = BTreeMap::new();

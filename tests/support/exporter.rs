@@ -1,7 +1,7 @@
 //! Prometheus' exporter for both servers, on a loopback port.
 //!
-//! `scripts/install-dependencies tests` unpacks it, and promtool, into the product's cache folder: installed as packages
-//! they would start services.
+//! `scripts/install-dependencies tests` unpacks it and promtool into the product's cache directory. Installed as packages, they
+//! would start services.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -39,8 +39,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it for a server, with an account of its own that has the rights its documentation asks for. Files go to
-    /// `folder`.
+    /// Starts it for a server, with a separate account that has the documented privileges. Files go to `folder`.
     pub fn start(server: &Server, folder: &Path) -> anyhow::Result<Exporter> {
         let program = tool("prometheus-mysqld-exporter")?;
         sql::run(
@@ -64,7 +63,7 @@ impl Exporter {
         command
             .arg(format!("--config.my-cnf={}", options.display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            // SHOW SLAVE STATUS is no statement of MySQL any more.
+            // MySQL no longer has the statement SHOW SLAVE STATUS.
             .arg("--no-collect.slave_status")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -77,7 +76,7 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// What it gives now: every metric that has no labels, by name.
+    /// Current values of the metrics without labels, by name.
     pub fn scrape(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;

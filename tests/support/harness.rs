@@ -1,9 +1,9 @@
-//! Runs the tests of a program, some at a time, and reports what was skipped and why.
+//! Runs the tests of a program, several at a time, and reports the skipped ones with their reasons.
 //!
-//! The lines for people and programs are those of `cargo test`. Besides, every test appends to the file that
-//! `BPE_TEST_REPORT` names: why it was skipped, and the figures it noted; `crates/test-runner` shows that at the end.
+//! The output is that of `cargo test`. In addition, every test appends its skip reason and its figures to the file that
+//! `BPE_TEST_REPORT` names; `crates/test-runner` shows them at the end.
 //!
-//! The first test of a subject is the one that `make test` runs: it takes seconds, and shows the subject's main promise.
+//! `make test` runs the first test of each subject: it takes seconds, and checks the subject's main promise.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -14,14 +14,14 @@ use private_server::Flavour;
 
 use crate::place::Place;
 
-/// What a test returns; `?` works on every error.
+/// Result of a test; `?` works on every error.
 pub type Outcome = anyhow::Result<()>;
 
-/// The reason for which a test was not run to its end.
+/// The reason why a test did not complete.
 #[derive(Debug)]
 struct Skipped {
     reason: String,
-    /// The machine may lack this even in CI.
+    /// Even CI may lack this.
     allowed: bool,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Skipped {
 
 impl std::error::Error for Skipped {}
 
-/// The error of a test that cannot run on this machine. With `CI` set in the environment it is a failure.
+/// The error of a test that cannot run on this host. With `CI` in the environment it is a failure.
 pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Skipped {
         reason: reason.into(),
@@ -41,7 +41,7 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     })
 }
 
-/// The error of a test that even CI need not be able to run.
+/// The error of a test that may be skipped even in CI.
 pub fn skip_allowed(reason: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Skipped {
         reason: reason.into(),
@@ -49,7 +49,7 @@ pub fn skip_allowed(reason: impl Into<String>) -> anyhow::Error {
     })
 }
 
-/// Servers that CI must have. MariaDB 11.8, and 11.4 as its maker builds it, are tried where they can be had.
+/// Servers that CI must have. MariaDB 11.8, and 11.4 as its vendor builds it, are tested where available.
 const REQUIRED: [Flavour; 2] = [Flavour::MariaDb1011, Flavour::MySql97];
 
 thread_local! {
@@ -62,7 +62,7 @@ pub fn note(text: impl AsRef<str>) {
     report("figure", &name, text.as_ref());
 }
 
-/// Notes for the evidence that a rule is left out, and that the trial has to notice it.
+/// Notes for the evidence that a test omits a rule and must detect it.
 pub fn note_canary(rule: &str) {
     report("canary", rule, "");
 }
@@ -82,7 +82,7 @@ fn report(kind: &str, test: &str, text: &str) {
     }
 }
 
-/// Tests that run at a time: they wait for servers and disks most of the time, even on two cores.
+/// Tests that run at a time: they mostly wait for servers and disks, even on two cores.
 const AT_A_TIME: usize = 3;
 
 /// The tests of one program.
@@ -109,7 +109,7 @@ impl Suite {
             .fold(self, |suite, flavour| suite.with(flavour, name, test))
     }
 
-    /// A test for MariaDB 10.11, MySQL 9.7 and, where it can be had, MariaDB 11.8.
+    /// A test for MariaDB 10.11, MySQL 9.7 and, where available, MariaDB 11.8.
     pub fn all(self, name: &str, test: fn(&Place) -> Outcome) -> Suite {
         self.each(name, test).with(Flavour::MariaDb118, name, test)
     }
@@ -142,7 +142,7 @@ impl Suite {
         })
     }
 
-    /// A test that needs no server of its own.
+    /// A test that needs no server.
     pub fn plain(mut self, name: &str, test: impl FnOnce() -> Outcome + Send + 'static) -> Suite {
         let full = format!("{}::{name}", self.subject);
         self.trials
@@ -155,8 +155,8 @@ impl Suite {
         self
     }
 
-    /// One test at a time: they note how long something took. `make test` runs them beside others all the same: what is noted says
-    /// so by the figures of the same load undisturbed.
+    /// One test at a time: they measure durations. `make test` still runs them beside others; the noted figures include those
+    /// of the same load without the disturbance.
     pub fn one_at_a_time(self) -> Suite {
         Suite {
             at_a_time: 1,
@@ -165,7 +165,7 @@ impl Suite {
     }
 }
 
-/// Runs the tests of these subjects, so many at a time as the command line says, or as the subject that it names bears.
+/// Runs the tests of these subjects. The command line sets the number of parallel tests, or the subject that it names.
 pub fn run(suites: impl IntoIterator<Item = Suite>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let filter = arguments.filter.clone().unwrap_or_default();

@@ -1,11 +1,10 @@
-//! What MariaDB 10.11 leaves undone for a disk that loses power, done in its place, and no more than that
-//! (`docs/evidence/reliability.md`).
+//! Compensates for errors of MariaDB 10.11 on a disk that loses power, and for nothing else (`docs/evidence/reliability.md`).
 //!
-//! - It does not sync every page that it has written before it writes a checkpoint that is newer. The redo log from there on
-//!   does not make up for such a page.
-//! - It mends torn pages from their copies in the doublewrite buffer, but not the first one of a file.
+//! - It does not sync every page that it has written before a newer checkpoint. The redo log from that checkpoint on does not
+//!   restore such a page.
+//! - It repairs torn pages from their copies in the doublewrite buffer, except for the first page of a file.
 //!
-//! Where a page and its copy are in the files: fil0types.h, buf0dblwr.cc and log0log.h of the server.
+//! Layout of pages and their copies: fil0types.h, buf0dblwr.cc and log0log.h of the server.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -18,21 +17,21 @@ use cloud_volume::Volume;
 use crate::harness::note;
 
 const PAGE: usize = 16384;
-/// Where the log has its two checkpoints; each begins with a sequence number.
+/// Offsets of the log's two checkpoints; each begins with a sequence number.
 const CHECKPOINTS: [u64; 2] = [4096, 8192];
-/// Pages of the doublewrite buffer in the system tablespace, as every data directory of these tests has them.
+/// Pages of the doublewrite buffer in the system tablespace, the same in all data directories of these tests.
 const DOUBLEWRITE: std::ops::Range<u64> = 64..192;
 
 /// A page that a killed server has written to a data file and not synced.
 struct Page {
-    /// As seen through the volume.
+    /// Path on the volume.
     file: PathBuf,
     number: u64,
     bytes: Vec<u8>,
 }
 
 impl Page {
-    /// The log sequence number of its last change.
+    /// The log sequence number of the page's last change.
     fn sequence(&self) -> u64 {
         number_at(&self.bytes, 16)
     }
@@ -50,8 +49,9 @@ fn read(file: &File, offset: u64, length: usize) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Loses the power of a disk with the data directory `data`, whose server was killed: all that was not synced, or with a seed
-/// parts of it by chance, in sectors. Does before and after it what the server needs. Returns how many files changed.
+/// Simulates a power loss of a disk with the data directory `data`, whose server was killed. All unsynced writes are lost, or
+/// with a seed random sectors of them. Compensates before and after it for the server's errors. Returns the number of changed
+/// files.
 pub fn lose_power(volume: &Volume, torn: Option<u64>) -> anyhow::Result<usize> {
     let mut unsynced = Unsynced::read(volume)?;
     unsynced.sync_what_was_forgotten()?;
@@ -63,14 +63,14 @@ pub fn lose_power(volume: &Volume, torn: Option<u64>) -> anyhow::Result<usize> {
     Ok(reverted)
 }
 
-/// What was written and not synced.
+/// Unsynced pages of the data files.
 struct Unsynced {
     data: PathBuf,
     pages: Vec<Page>,
 }
 
 impl Unsynced {
-    /// Reads it all: some megabytes.
+    /// Reads all of them: some megabytes.
     fn read(volume: &Volume) -> anyhow::Result<Unsynced> {
         let data = volume.mountpoint().join("data");
         let mut pages = Vec::new();
@@ -79,7 +79,7 @@ impl Unsynced {
                 .mountpoint()
                 .join(path.strip_prefix(volume.backing())?);
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            // One that is gone has no such name any more.
+            // A deleted file is skipped.
             let is_system = name == "ibdata1";
             let is_data = name.ends_with(".ibd") || name.starts_with("undo") || is_system;
             if !is_data || !file.exists() {
@@ -92,7 +92,7 @@ impl Unsynced {
                 .collect();
             let opened = File::open(&file)?;
             for number in numbers {
-                // It may have been cut off.
+                // The page may have been truncated.
                 if let Ok(bytes) = read(&opened, number * PAGE as u64, PAGE) {
                     let file = file.clone();
                     pages.push(Page {
@@ -106,7 +106,7 @@ impl Unsynced {
         Ok(Unsynced { data, pages })
     }
 
-    /// Before the power is lost: syncs the files that have such pages older than the last checkpoint.
+    /// Before the power loss: syncs the files with unsynced pages older than the last checkpoint.
     fn sync_what_was_forgotten(&mut self) -> anyhow::Result<()> {
         let log = File::open(self.data.join("ib_logfile0"))?;
         let mut checkpoint = 0;
@@ -131,7 +131,7 @@ impl Unsynced {
         Ok(())
     }
 
-    /// After the power was lost in the middle of writes: completes the pages that the server cannot mend.
+    /// After a power loss in the middle of writes: completes the pages that the server cannot repair.
     fn complete_what_has_no_copy(&self) -> anyhow::Result<()> {
         let system = File::open(self.data.join("ibdata1"))?;
         let mut copies = HashSet::new();
@@ -150,7 +150,7 @@ impl Unsynced {
 fn complete(page: &Page) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).open(&page.file)?;
     let at = page.number * PAGE as u64;
-    // What had not been there at the last sync is gone as a whole.
+    // A page added since the last sync is lost as a whole.
     if at + PAGE as u64 <= file.metadata()?.len() {
         file.write_all_at(&page.bytes, at)?;
         file.sync_all()?;

@@ -1,11 +1,11 @@
-//! A load that notices a page that is not the current one.
+//! A load that detects a stale page.
 //!
-//! Every row belongs to one client, which remembers the version that it has committed last. A row that is read again,
-//! long after its page left the buffer pool, must have exactly that version and the bytes that go with it. Money moves
-//! between rows of all clients; the sum over all tables is the same in every snapshot.
+//! Every row belongs to one client, which remembers its last committed version. A row that is read long after its page left the
+//! buffer pool must have exactly that version and the matching bytes. Money moves between rows of all clients; the sum over all
+//! tables is the same in every snapshot.
 //!
-//! The servers may be killed under the load: what is not known then is whether the one statement under way was
-//! committed, and that is settled by looking ([`Ledger::settle`]).
+//! The servers may be killed under the load. Each client then has at most one statement whose outcome is unknown;
+//! [`Ledger::settle`] reads the outcome.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,32 +17,32 @@ use private_server::mysql::{self, Conn, prelude::Queryable};
 
 use crate::{sql, stuck};
 
-/// Money of each row at the beginning.
+/// Initial money of each row.
 const START: i64 = 1000;
-/// Steps of all clients of a paced load in a second. What runs beside leaves it about as many on two cores.
+/// Steps per second of all clients of a paced load. Two busy cores leave it about as many.
 const PACE: u32 = 800;
-/// A load that is to make so many steps has this long: for machines that are very slow.
+/// Time limit of a load with a given number of steps, for very slow hosts.
 const STEPS_LIMIT: Duration = Duration::from_secs(600);
-/// The same, for what a load runs beside.
+/// Time limit of a load that runs beside something else.
 const BESIDE_LIMIT: Duration = Duration::from_secs(1800);
 
-/// The tables, and what their rows must be.
+/// The tables, and the expected state of their rows.
 pub struct Ledger {
     database: String,
     tables: u32,
     rows: u32,
     width: u32,
     clients: Vec<Mutex<Client>>,
-    /// From the beginning of a client's step to that of its next, at least.
+    /// Minimum time from one step of a client to the next.
     pace: Duration,
 }
 
-/// How long a load runs: until any of them is reached.
+/// Limits of a load; it ends at the first one reached.
 #[derive(Clone, Copy)]
 struct Bound {
     time: Duration,
     steps: u64,
-    /// It ends with what runs beside it.
+    /// Ends together with the closure beside it.
     is_beside: bool,
 }
 
@@ -56,27 +56,27 @@ impl From<Duration> for Bound {
     }
 }
 
-/// What a client knows of the rows that are its own.
+/// A client's knowledge of its rows.
 struct Client {
     number: u32,
     random: fastrand::Rng,
     /// Version of row `index`; the row is `index * clients + number`.
     versions: Vec<u32>,
-    /// An update whose outcome is not known: index and the new version.
+    /// An update with an unknown outcome: index and new version.
     unsettled: Option<(usize, u32)>,
 }
 
-/// What the rows were at some time.
+/// The versions of all rows at some time.
 pub struct Versions(Vec<Vec<u32>>);
 
-/// What a run of the load did.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub reads: AtomicU64,
     pub updates: AtomicU64,
     pub transfers: AtomicU64,
     pub audits: AtomicU64,
-    /// Microseconds that the longest of them took, audits apart.
+    /// Microseconds of the longest step, without audits.
     pub longest_us: AtomicU64,
 }
 
@@ -105,7 +105,7 @@ impl std::fmt::Display for Counts {
 enum Stop {
     /// The server went away or refused a statement.
     Server(mysql::Error),
-    /// A row was not what it must be.
+    /// A row has a wrong version or wrong bytes.
     Wrong(String),
 }
 
@@ -123,7 +123,7 @@ impl Ledger {
         Ledger::create(server, 2, 3000, 2600, 6)
     }
 
-    /// Makes and fills `tables` tables of `rows` rows of about `width` bytes in database `ledger`, for `clients` clients.
+    /// Creates and fills `tables` tables of `rows` rows of about `width` bytes in database `ledger`, for `clients` clients.
     pub fn create(
         server: &Server,
         tables: u32,
@@ -181,20 +181,18 @@ impl Ledger {
         })
     }
 
-    /// Bounds how much the load does in a second, for a test in which it must go on but need not be fast: it leaves the
-    /// processors to others.
+    /// Limits the steps per second, for a test that needs continuous but not maximum load: it leaves the processors to others.
     pub fn paced(self) -> Ledger {
         let pace = Duration::from_secs(1) * self.clients.len() as u32 / PACE;
         Ledger { pace, ..self }
     }
 
-    /// Runs all clients for `time`. Any failed statement (but for deadlocks, which are tried again) and any wrong row is
-    /// an error.
+    /// Runs all clients for `time`. Any failed statement and any wrong row is an error; deadlocks are retried.
     pub fn run(&self, server: &Server, time: Duration) -> anyhow::Result<Counts> {
         self.run_while(server, time, || Ok(()))
     }
 
-    /// The same, while `meanwhile` runs in this thread (once).
+    /// As [`run`](Self::run), while the closure runs once in this thread.
     pub fn run_while(
         &self,
         server: &Server,
@@ -204,7 +202,7 @@ impl Ledger {
         self.run_within(server, time.into(), meanwhile)
     }
 
-    /// Runs all clients as long as `meanwhile` runs in this thread (once), however long that takes.
+    /// Runs all clients while the closure runs once in this thread, for up to 30 minutes.
     pub fn run_beside(
         &self,
         server: &Server,
@@ -217,8 +215,8 @@ impl Ledger {
         self.run_within(server, bound, meanwhile)
     }
 
-    /// Runs all clients for `time`, and for a minute more where it takes that, until the plugin's figure `name` is above
-    /// `above`: on a busy machine what a load brings about comes later.
+    /// Runs all clients for `time`, and up to a minute longer, until the plugin's figure `name` is above `above`: on a busy
+    /// machine the effect of a load comes later.
     pub fn run_until_above(
         &self,
         server: &Server,
@@ -243,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// Runs all clients until together they have made `steps` steps, however long that takes.
+    /// Runs all clients until together they have made `steps` steps, for up to 10 minutes.
     pub fn run_steps(&self, server: &Server, steps: u64) -> anyhow::Result<Counts> {
         let time = STEPS_LIMIT;
         let bound = Bound {
@@ -266,7 +264,7 @@ impl Ledger {
         let mut lost = None;
         for stop in stops {
             match stop {
-                // A wrong row explains more than a lost connection.
+                // A wrong row is the more specific error.
                 Stop::Wrong(what) => anyhow::bail!("{what}"),
                 Stop::Server(error) => lost = Some(error),
             }
@@ -282,7 +280,7 @@ impl Ledger {
         self.run_beside_and_kill(server, time, |_| Ok(()))
     }
 
-    /// The same with something else at work beside the clients, which must end when it loses its connection.
+    /// As [`run_and_kill`](Self::run_and_kill), with a closure beside the clients, which must end when it loses its connection.
     pub fn run_beside_and_kill(
         &self,
         server: Server,
@@ -361,7 +359,7 @@ impl Ledger {
                     .collect();
                 (stops, meanwhile)
             });
-        // A wrong row explains more than what was seen meanwhile.
+        // A wrong row is more specific than an error of the closure.
         if stops.iter().all(|stop| matches!(stop, Stop::Server(_))) {
             meanwhile?;
         }
@@ -423,7 +421,7 @@ impl Ledger {
         })
     }
 
-    /// The row must have the version that this client gave it.
+    /// The row must have the client's last version.
     fn expect(&self, connection: &mut Conn, client: &Client, index: usize) -> Step {
         let (table, id) = self.place(client, index);
         let expected = client.versions[index];
@@ -487,7 +485,7 @@ impl Ledger {
         })?)
     }
 
-    /// Sums all money in one snapshot: a read of everything, with read-ahead.
+    /// Sums all money in one snapshot, which reads everything, with read-ahead.
     fn auditor(&self, server: &Server, counts: &Counts, go_on: &dyn Fn() -> bool) -> Step {
         let mut connection = connect(server)?;
         while go_on() {
@@ -525,7 +523,7 @@ impl Ledger {
         Ok(sum.unwrap_or_default())
     }
 
-    /// After a crash: what became of the statement of each client that was under way.
+    /// After a crash: reads the outcome of each client's unfinished statement.
     pub fn settle(&self, server: &Server) -> anyhow::Result<()> {
         let mut connection = server.connect()?;
         for client in &self.clients {
@@ -547,13 +545,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// What every client has committed last. Not while the load runs.
+    /// The versions that every client has committed last. Call it only while no load runs.
     pub fn versions(&self) -> Versions {
         let versions = |client: &Mutex<Client>| client.lock().versions.clone();
         Versions(self.clients.iter().map(versions).collect())
     }
 
-    /// The tables have been put back to how they were then.
+    /// Call after the tables were restored to these versions.
     pub fn put_back(&self, versions: &Versions) {
         for (client, versions) in self.clients.iter().zip(&versions.0) {
             let client = &mut *client.lock();
@@ -562,12 +560,12 @@ impl Ledger {
         }
     }
 
-    /// Looks at every row, and at the sum.
+    /// Checks every row and the sum.
     pub fn verify(&self, server: &Server) -> anyhow::Result<()> {
         self.verify_copy(server, &self.versions())
     }
 
-    /// Looks at every row of a copy that was taken between then and now, and at the sum.
+    /// Checks every row and the sum of a copy that was taken between `earliest` and now.
     pub fn verify_copy(&self, server: &Server, earliest: &Versions) -> anyhow::Result<()> {
         let mut connection = server.connect()?;
         for client in &self.clients {
@@ -626,7 +624,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Bytes that the rows take at least.
+    /// Minimum bytes of all rows.
     pub fn bytes(&self) -> u64 {
         u64::from(self.tables) * u64::from(self.rows) * u64::from(self.width)
     }
@@ -654,8 +652,8 @@ fn connect(server: &Server) -> Result<Conn, Stop> {
     Ok(stuck::connect(server)?)
 }
 
-/// A deadlock or a lock wait timeout is no failure: the transaction is made again, as every application does. Galera reports the latter
-/// for a read, too, whose node did not catch up within `wsrep_sync_wait`'s patience.
+/// Repeats a transaction after a deadlock or a lock wait timeout, like any application. Galera also reports the latter for
+/// a read whose node did not catch up within the timeout of `wsrep_sync_wait`.
 fn repeat<T>(mut transaction: impl FnMut() -> Result<T, mysql::Error>) -> Result<T, mysql::Error> {
     const DEADLOCK: u16 = 1213;
     const LOCK_WAIT_TIMEOUT: u16 = 1205;

@@ -1,4 +1,4 @@
-//! The library under test: `BPE_LIBRARY`, or the release build of this workspace, built when it is not up to date.
+//! The library under test: `BPE_LIBRARY`, or the release build of this workspace, which is rebuilt if outdated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,15 +24,15 @@ pub fn library() -> anyhow::Result<&'static Path> {
     }
 }
 
-/// The library with the switches that make it wrong on purpose: the build with debug assertions. `BPE_CANARY_LIBRARY` names one that
-/// was built in another way.
+/// The canary library, which can omit rules: the build with debug assertions. `BPE_CANARY_LIBRARY` names one from another
+/// build.
 pub fn canary() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("BPE_CANARY_LIBRARY") {
         return PathBuf::from(path)
             .canonicalize()
             .context("BPE_CANARY_LIBRARY names no file");
     }
-    // Beside the command it would be the library that the command installs.
+    // Beside the command, `bpe enable` would install this library.
     let folder = target_folder().join("debug").join("canary");
     std::fs::create_dir_all(&folder)?;
     let (own, library) = (
@@ -78,7 +78,7 @@ fn build(profile: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{} is missing", library.display()))
 }
 
-/// Where cargo builds: the folder above the one that this program lies in (`<target>/<profile>/deps/<program>`).
+/// Cargo's target directory, from the path of this program (`<target>/<profile>/deps/<program>`).
 pub fn target_folder() -> PathBuf {
     std::env::current_exe()
         .ok()
@@ -86,8 +86,8 @@ pub fn target_folder() -> PathBuf {
         .expect("cargo puts test programs into its target directory")
 }
 
-/// A plugin that the distribution ships in another package than the server's core: where it is installed, or taken out of
-/// the package, which is downloaded once but not installed.
+/// A plugin that the distribution ships outside the server's core package. It is used where it is installed, or extracted from
+/// the package, which is downloaded once and not installed.
 pub fn plugin_of_package(package: &str, file: &str) -> anyhow::Result<PathBuf> {
     let name = Path::new("usr/lib/mysql/plugin").join(file);
     let installed = Path::new("/").join(&name);
@@ -119,7 +119,7 @@ pub fn plugin_of_package(package: &str, file: &str) -> anyhow::Result<PathBuf> {
     Ok(unpacked)
 }
 
-/// Names of the threads of ours in a server.
+/// Names of the plugin's threads in a server.
 pub fn threads(server: &private_server::Server) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {

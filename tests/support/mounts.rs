@@ -1,6 +1,6 @@
-//! Small file systems for the tests: in memory (no O_DIRECT there) and in a file (with a size of its own).
+//! Small file systems for the tests: in memory (no O_DIRECT there) and in a file (with a given size).
 //!
-//! They need root; without, the test is skipped.
+//! They need root; without it, the test is skipped.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use cloud_volume::{CloudVolume, Profile, Volume};
 use crate::harness::skip;
 use crate::place::Place;
 
-/// An unlimited disk with faults on command, in a folder of the place.
+/// An unlimited disk with faults on command, in a directory of the place.
 pub fn disk_with_faults(place: &Place, name: &str) -> anyhow::Result<Volume> {
     let (backing, folder) = (
         place.root().join(format!("{name}-backing")),
@@ -25,7 +25,7 @@ pub fn disk_with_faults(place: &Place, name: &str) -> anyhow::Result<Volume> {
         .map_err(|error| skip(format!("no FUSE file system: {error}")))
 }
 
-/// Where the kernel tells how many requests a FUSE file system takes: mounted, as every usual system has it.
+/// Mounts fusectl, where the kernel shows the request limit of FUSE file systems; usual systems have it mounted.
 pub fn fuse_control() -> anyhow::Result<()> {
     const FOLDER: &str = "/sys/fs/fuse/connections";
     let mounted = std::fs::read_to_string("/proc/mounts")?.contains(FOLDER);
@@ -35,15 +35,15 @@ pub fn fuse_control() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A mounted file system; unmounted and removed when dropped.
+/// A mounted file system; unmounted and removed on drop.
 pub struct Mount {
     folder: PathBuf,
     image: Option<Image>,
-    /// What is to be put back: a loop device keeps it when it is used for something else.
+    /// Setting to restore: a loop device keeps it for later uses.
     requests: Option<(PathBuf, String)>,
 }
 
-/// A file that is a block device as well, from its making to its drop. So the device has the same number when it is mounted anew.
+/// A file attached to a loop device until drop. So a remount keeps the device number.
 struct Image {
     path: PathBuf,
     device: PathBuf,
@@ -58,15 +58,15 @@ impl Image {
     }
 
     fn mount(&self, folder: &Path) -> anyhow::Result<()> {
-        // What was changed in the file meanwhile is not in what the device has read of it.
+        // Discards the device's cached blocks, because the file may have changed.
         run(Command::new("blockdev")
             .arg("--flushbufs")
             .arg(&self.device))?;
         mount(&[&self.device.display().to_string()], folder)
     }
 
-    /// Waits until the file system is gone, after it was unmounted: whoever has a copy of the name space of then, as a server that was
-    /// started by `unshare --mount`, has it mounted as long as he lives. To mount it meanwhile would not be to mount it anew.
+    /// Waits until the unmounted file system is gone. A process with a copy of the mount namespace, such as a server started by
+    /// `unshare --mount`, keeps it mounted until it ends. A mount before that would not be a new mount.
     fn wait_until_gone(&self) -> anyhow::Result<()> {
         let name = self.device.file_name().context("a device")?;
         let there = Path::new("/sys/fs/ext4").join(name);
@@ -83,16 +83,16 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // If it is mounted elsewhere, the kernel does it later.
+        // If it is still mounted elsewhere, the kernel detaches it later.
         let _ = detach(&self.device);
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// How long others may have a file system mounted.
+/// Time limit for other processes to release a file system.
 const LET_GO: Duration = Duration::from_secs(600);
 
-/// Tries until it is done.
+/// Retries until success or the time limit.
 fn wait_until(limit: Duration, done: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let end = Instant::now() + limit;
     loop {
@@ -104,7 +104,7 @@ fn wait_until(limit: Duration, done: impl Fn() -> anyhow::Result<()>) -> anyhow:
     }
 }
 
-/// The block device that the file is from now on.
+/// Attaches the file to a loop device.
 fn attach(image: &Path) -> anyhow::Result<PathBuf> {
     let mut command = Command::new("losetup");
     let text = output(command.args(["--find", "--show"]).arg(image))
@@ -116,7 +116,7 @@ fn detach(device: &Path) -> anyhow::Result<()> {
     run(Command::new("losetup").arg("--detach").arg(device))
 }
 
-/// A file system whose writes wait.
+/// A file system with blocked writes; unfrozen on drop.
 pub struct Frozen(PathBuf);
 
 impl Frozen {
@@ -155,12 +155,12 @@ impl Mount {
         })
     }
 
-    /// An ext4 file system in a file of `bytes` beside the folder.
+    /// An ext4 file system in a file of `bytes` beside the directory.
     pub fn image(folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
         Mount::image_in(&folder.with_extension("image"), folder, bytes)
     }
 
-    /// An ext4 file system in the file `image`, which is made.
+    /// An ext4 file system in the new file `image`.
     pub fn image_in(image: &Path, folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
         std::fs::create_dir_all(folder)?;
         std::fs::File::create(image)?.set_len(bytes)?;
@@ -177,7 +177,7 @@ impl Mount {
         })
     }
 
-    /// Lets the disk below have only so many requests under way: whoever submits one more waits in the kernel.
+    /// Limits the requests in flight of the disk below; a further submission blocks in the kernel.
     pub fn set_requests(&mut self, requests: u32) -> anyhow::Result<()> {
         let device = std::fs::metadata(&self.folder)?.dev();
         let queue = format!(
@@ -214,7 +214,7 @@ impl Mount {
         self.unmounted(|| Ok(()))
     }
 
-    /// The same, and its device has another number.
+    /// Remounts the image, with another device number.
     pub fn mount_elsewhere(&mut self) -> anyhow::Result<()> {
         self.unmount()?;
         let image = self.image.as_mut().context("no image")?;
@@ -224,7 +224,7 @@ impl Mount {
         image.mount(&self.folder)
     }
 
-    /// Unmounts the image, does something, and mounts it again.
+    /// Unmounts the image, runs `body`, and mounts the image again.
     pub fn unmounted(&mut self, body: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         self.unmount()?;
         let done = body();
@@ -236,21 +236,21 @@ impl Mount {
     }
 
     fn unmount(&self) -> anyhow::Result<()> {
-        // Who looks at the machine's mounts may be in it for a moment.
+        // A process that inspects the host's mounts may block it for a moment.
         wait_until(Duration::from_secs(60), || {
             run(Command::new("umount").arg(&self.folder))
         })?;
         self.image.as_ref().context("no image")?.wait_until_gone()
     }
 
-    /// Freezes it, until what is returned is dropped.
+    /// Freezes the file system until the guard is dropped.
     pub fn freeze(&self) -> anyhow::Result<Frozen> {
         let frozen = Frozen(self.folder.clone());
         frozen.turn("--freeze")?;
         Ok(frozen)
     }
 
-    /// The folder it is mounted on.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.folder
     }
@@ -261,7 +261,7 @@ impl Drop for Mount {
         if let Some((number, before)) = &self.requests {
             let _ = std::fs::write(number, before.trim());
         }
-        // A server that is being killed may hold it for a moment; lazily then.
+        // A server that is being killed may block it for a moment; then unmount lazily.
         if run(Command::new("umount").arg(&self.folder)).is_err() {
             let _ = run(Command::new("umount").arg("--lazy").arg(&self.folder));
         }
@@ -286,7 +286,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     output(command).map(drop)
 }
 
-/// What it says.
+/// Standard output of a command.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command
         .stdin(Stdio::null())

@@ -1,9 +1,8 @@
-//! What happens to a server and its files in an ordinary month, and must leave the extension alone: growth after a rest,
-//! statements that rebuild, empty and remove files, undo logs that are cut down, backups, and administrators at work in the
-//! data directory.
+//! Events of an ordinary month that must not disturb the extension: growth after idle time, statements that rebuild, truncate
+//! and drop files, undo truncation, backups, and administrators who work in the data directory.
 //!
-//! [`Month`] does these things one by one. With the library that is built for tests, whose audit looks every second and takes
-//! a file for quiet after four, a rest of seconds stands for an idle night.
+//! [`Month`] runs these events one by one. With the test build of the library, a rest of seconds represents an idle night: its
+//! audit runs every second and considers a file quiet after four seconds.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,20 +23,20 @@ use crate::{churn, copies, sql, trace, verification};
 pub const REST: Duration = Duration::from_secs(8);
 
 const WIDTH: u32 = 1500;
-/// Rows that the table that grows gets at a time, and how many it has at most.
+/// Rows by which the growing table grows at a time, and their maximum.
 const MORE: u32 = 1500;
 const MOST: u32 = 15_000;
-/// Rows of the table that nobody writes to.
+/// Rows of the table without writes.
 const AT_REST: u32 = 2000;
 
-/// A thing that happens.
+/// An event.
 pub struct Event {
     pub name: &'static str,
     make: fn(&mut Month<'_>) -> Outcome,
 }
 
 impl Event {
-    /// Whether clients may be at work at the same time. MariaDB by itself may hang when undo logs are cut down under load.
+    /// Whether clients may run at the same time. MariaDB without the plugin may hang when undo logs are truncated under load.
     pub fn may_run_beside_a_load(&self) -> bool {
         self.name != UNDO
     }
@@ -45,7 +44,7 @@ impl Event {
 
 const UNDO: &str = "undo logs cut down";
 
-/// All of them, in the order of a month.
+/// All events, in the order of a month.
 pub const EVENTS: &[Event] = &[
     event("growth after a rest", |month| month.growth()),
     event("rebuilds", |month| month.rebuilds()),
@@ -77,11 +76,11 @@ pub struct Month<'a> {
     place: &'a Place,
     server: &'a Server,
     rows: u32,
-    /// Suspicions that were made on purpose.
+    /// Suspicions that the test has provoked.
     pub expected: u64,
 }
 
-/// A place whose server has undo tablespaces of its own; MySQL's always has.
+/// A place whose server has separate undo tablespaces; MySQL always has them.
 pub fn place_with_undo(place: &Place) -> anyhow::Result<Option<Place>> {
     if place.is_mysql() {
         return Ok(None);
@@ -89,8 +88,8 @@ pub fn place_with_undo(place: &Place) -> anyhow::Result<Option<Place>> {
     Place::initialised(place.installation.flavour, &["--innodb-undo-tablespaces=2"]).map(Some)
 }
 
-/// Undo tablespaces that can be cut down at 10 MiB. MariaDB does so only in [`Month::undo`], when nothing else is at work
-/// (`docs/evidence/reliability.md` tells why).
+/// Undo tablespaces that can be truncated at 10 MiB. MariaDB does so only in [`Month::undo`], without other load (reason:
+/// `docs/evidence/reliability.md`).
 pub fn with_undo(options: Options, place: &Place) -> Options {
     let options = options
         .option("--innodb-max-undo-log-size=10485760")
@@ -104,7 +103,7 @@ pub fn with_undo(options: Options, place: &Place) -> Options {
 }
 
 impl<'a> Month<'a> {
-    /// Makes the tables of a month.
+    /// Creates the tables of a month.
     pub fn begin(place: &'a Place, server: &'a Server) -> anyhow::Result<Month<'a>> {
         server.sql(trace::CREATE_FUNCTION)?;
         churn::prepare(server)?;
@@ -127,13 +126,13 @@ impl<'a> Month<'a> {
         })
     }
 
-    /// Lets it happen.
+    /// Runs the event.
     pub fn make(&mut self, event: &Event) -> Outcome {
         (event.make)(self).with_context(|| event.name)
     }
 
-    /// The extension is active, it suspects nothing but what was meant to be, and no cached page differs from its file.
-    /// Returns how many were compared.
+    /// Checks that the extension is active, has raised only the provoked suspicions, and that no cached page differs from its
+    /// file. Returns the number of compared pages.
     pub fn check(&self) -> anyhow::Result<u64> {
         let (state, reason) = (
             sql::status(self.server, "state")?,
@@ -152,7 +151,7 @@ impl<'a> Month<'a> {
         Ok(compared.compared)
     }
 
-    /// The contents of the month's tables are right.
+    /// Checks the contents of the month's tables.
     pub fn verify(&self) -> Outcome {
         let mut connection = self.server.connect()?;
         for (table, rows) in [
@@ -237,7 +236,7 @@ impl<'a> Month<'a> {
         ])
     }
 
-    /// Changes every row of a table as one transaction, some times.
+    /// Changes every row of a table in one transaction, `times` times.
     fn change_all(&self, times: u32) -> Outcome {
         for _ in 0..times {
             self.run(&["UPDATE churn.many SET v = v + 1, pad = REVERSE(pad)"])?;
@@ -246,7 +245,7 @@ impl<'a> Month<'a> {
     }
 
     fn purge(&mut self) -> Outcome {
-        // What a reader of before may still see is not purged until it has gone.
+        // Versions that an older reader may still see are purged after it has ended.
         let mut reader = self.server.connect()?;
         reader.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
         self.change_all(2)?;
@@ -259,7 +258,7 @@ impl<'a> Month<'a> {
         self.change_all(8)?;
         let before = self.undo_files()?;
         self.run(&["SET GLOBAL innodb_undo_log_truncate = ON"])?;
-        // Purge does it when it gets there; whether it has is no affair of this test.
+        // Purge truncates them later; this test does not depend on it.
         let until = Instant::now() + Duration::from_secs(10);
         while self.undo_files()? == before && Instant::now() < until {
             self.run(&["UPDATE churn.comes SET v = v + 1 - 1 WHERE id = 1"])?;
@@ -268,7 +267,7 @@ impl<'a> Month<'a> {
         self.run(&["SET GLOBAL innodb_undo_log_truncate = OFF"])
     }
 
-    /// Inodes and sizes.
+    /// Inodes and sizes of the undo files.
     fn undo_files(&self) -> anyhow::Result<Vec<(u64, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(self.data())? {
@@ -342,23 +341,23 @@ impl<'a> Month<'a> {
         Ok(fs::remove_dir_all(copy)?)
     }
 
-    /// A stranger sets the time of change of a table at rest: a suspicion, and no more than that.
+    /// A foreign process sets the modification time of an idle table: a suspicion, and nothing more.
     fn touch(&mut self) -> Outcome {
         let path = self.data().join("month/rests.ibd");
         let before = sql::figure(self.server, "audit_suspicions")?;
         let until = Instant::now() + Duration::from_secs(300);
         loop {
-            // A file that was not read or written since switching on has nothing in the cache, and is not looked at.
+            // The audit skips a file that was not read or written since enabling, because nothing of it is cached.
             self.run(&[
                 "UPDATE month.rests SET v = 1 WHERE id = 1",
                 "UPDATE month.rests SET v = 0 WHERE id = 1",
                 "FLUSH TABLES month.rests FOR EXPORT",
                 "UNLOCK TABLES",
             ])?;
-            // On a busy machine it may not have counted as quiet yet.
+            // On a busy machine the file may not yet count as quiet.
             std::thread::sleep(REST);
             touch(&path)?;
-            // Not a second time before it has surely been looked at: that might count twice.
+            // Wait for the audit before the next try, or one try might count twice.
             let noticed = sql::wait_until("suspected", Duration::from_secs(20), || {
                 Ok(sql::figure(self.server, "audit_suspicions")? > before)
             });
@@ -372,7 +371,7 @@ impl<'a> Month<'a> {
         }
     }
 
-    /// Growth while the extension is off is none of its business.
+    /// Growth while the extension is off causes no suspicion.
     fn off_and_on(&mut self) -> Outcome {
         self.run(&["SET GLOBAL bpe_enabled = OFF"])?;
         self.change_all(1)?;

@@ -1,4 +1,4 @@
-//! A folder with a data directory of its own for one test.
+//! A directory with a separate data directory for one test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use crate::{harness, library};
 
-/// Bytes of a buffer pool that every data set of these tests is much larger than.
+/// Bytes of a buffer pool that is much smaller than every data set of these tests.
 pub const POOL: u64 = 8 << 20;
-/// Of a server's environment, with the library of [`Place::canary`]: milliseconds that it waits for a read of a cache disk; 0: as long as it takes.
+/// Environment variable for the library of [`Place::canary`]: timeout of a cache disk read in milliseconds; 0: none.
 pub const READ_TIMEOUT: &str = "BPE_TEST_READ_TIMEOUT";
-/// Room for all data of a test.
+/// Large enough for all data of a test.
 pub const ROOMY: u64 = 128 << 20;
 
 /// A place for servers of one kind, one after the other or several at once.
@@ -23,14 +23,14 @@ pub struct Place {
     pub installation: Installation,
     folder: std::cell::RefCell<Option<TempDir>>,
     root: PathBuf,
-    /// For what outlives a server's process.
+    /// Directory for the persisted in-memory files.
     memory: TempDir,
-    /// The library under test, when it is not where everybody finds it.
+    /// The library under test, if it is not at the default path.
     library: Option<PathBuf>,
 }
 
 impl Place {
-    /// A new folder with an initialised data directory, copied from one that is made once for each kind of server.
+    /// A new directory with an initialised data directory, copied from a template that is created once for each kind of server.
     pub fn new(flavour: Flavour) -> anyhow::Result<Place> {
         let place = Place::empty(flavour)?;
         let template = template(&place.installation, &[])?;
@@ -38,20 +38,20 @@ impl Place {
         Ok(place)
     }
 
-    /// The same with a data directory made with options that must be chosen before the first start.
+    /// The same, initialised with options that must be set before the first start.
     pub fn initialised(flavour: Flavour, options: &[&str]) -> anyhow::Result<Place> {
         let place = Place::empty(flavour)?;
         copy_folder(&template(&place.installation, options)?, &place.data())?;
         Ok(place)
     }
 
-    /// Makes the data directory anew with options that must be chosen before the first start. Not while a server uses it.
+    /// Recreates the data directory with options that must be set before the first start. Call it only while no server uses it.
     pub fn initialise_again(&self, options: &[&str]) -> anyhow::Result<()> {
         std::fs::remove_dir_all(self.data())?;
         copy_folder(&template(&self.installation, options)?, &self.data())
     }
 
-    /// A place that the user `user` owns and can reach, in the folder for temporary files. Needs root.
+    /// A place that the account `user` owns and can reach, in the directory for temporary files. Needs root.
     pub fn readable_by(user: &str, flavour: Flavour) -> anyhow::Result<Place> {
         let mut place = Place::empty(flavour)?;
         let folder = tempfile::Builder::new().prefix("bpe-").tempdir()?;
@@ -59,7 +59,7 @@ impl Place {
         place.folder = Some(folder).into();
         std::fs::create_dir(place.cache())?;
         copy_folder(&template(&place.installation, &[])?, &place.data())?;
-        // The library too must be in reach.
+        // The account must also reach the library.
         copy_folder(library::library()?, &place.root.join("libbpe.so"))?;
         let status = Command::new("chown")
             .arg("-R")
@@ -71,7 +71,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A folder without data directory.
+    /// A directory without a data directory.
     pub fn empty(flavour: Flavour) -> anyhow::Result<Place> {
         let installation = flavour.provide(&mut |_| ())?;
         let base = work_folder()?;
@@ -89,7 +89,7 @@ impl Place {
         })
     }
 
-    /// The place's folder.
+    /// The place's directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -104,7 +104,7 @@ impl Place {
         self.root.join("cache")
     }
 
-    /// Where servers keep what outlives their processes.
+    /// Where servers persist in-memory files.
     pub fn memory(&self) -> &Path {
         self.memory.path()
     }
@@ -114,22 +114,22 @@ impl Place {
         self.installation.flavour.is_mysql()
     }
 
-    /// Options of a server on the data directory without the plugin: a small pool, and no log that nobody reads.
+    /// Options of a server on the data directory without the plugin: a small pool, and no unneeded logs.
     pub fn options(&self) -> Options {
         self.options_of("data", "run")
     }
 
-    /// The same with room for all data in memory: for a server that is asked what is in its files.
+    /// The same with a pool for all data, for a server that checks the data files.
     pub fn roomy(&self) -> Options {
         self.options().buffer_pool(ROOMY)
     }
 
-    /// The same for another data directory and run folder of this place.
+    /// The same for another data directory and run directory of this place.
     pub fn options_of(&self, data: &str, run: &str) -> Options {
         let options = Options::new(self.root.join(data), self.root.join(run))
             .buffer_pool(POOL)
             .start_timeout(Duration::from_secs(180))
-            // The kernel keeps what a killed process has written, so a commit survives what these tests do.
+            // The kernel keeps the writes of a killed process, so commits survive these tests.
             .option("--innodb-flush-log-at-trx-commit=2")
             .option(format!(
                 "--loose-bpe-persist-path={}",
@@ -151,12 +151,12 @@ impl Place {
         }
     }
 
-    /// Options with the plugin loaded early, and switched on with `bytes` of cache in [`Place::cache`].
+    /// Options with the plugin loaded early, and enabled with `bytes` of cache in [`Place::cache`].
     pub fn early(&self, bytes: u64) -> anyhow::Result<Options> {
         Ok(self.early_with(self.library()?, bytes))
     }
 
-    /// Options with the plugin loaded early and set up, but not switched on.
+    /// Options with the plugin loaded early and configured, but not enabled.
     pub fn early_disabled(&self, bytes: u64) -> anyhow::Result<Options> {
         Ok(set_up(
             self.options(),
@@ -171,7 +171,7 @@ impl Place {
         extended(self.options(), library, &self.cache(), bytes)
     }
 
-    /// As [`Place::early`], with the library that is built for tests and leaves out these rules (`none`: none).
+    /// As [`Place::early`], with the canary library, which omits these rules (`none`: none).
     pub fn canary(&self, bytes: u64, rules: &str) -> anyhow::Result<Options> {
         leaving_out(self.options(), &self.cache(), bytes, rules)
     }
@@ -217,7 +217,7 @@ impl Place {
         }
     }
 
-    /// Installs the plugin on a running server and sets path and size; not switched on.
+    /// Installs the plugin on a running server and sets path and size; does not enable it.
     pub fn install(&self, server: &Server, bytes: u64) -> anyhow::Result<()> {
         server.sql(self.install_statement())?;
         server.sql(&format!(
@@ -228,24 +228,24 @@ impl Place {
         Ok(())
     }
 
-    /// Cache files that are there now.
+    /// Current cache files.
     pub fn cache_files(&self) -> Vec<PathBuf> {
         cache_files_in(&self.cache())
     }
 
-    /// What is left in this folder of cache files for the machine's restart.
+    /// Images for the host's restart beside the cache files in this directory.
     pub fn images_in(&self, folder: &Path) -> Vec<PathBuf> {
         let mut files = files_in(folder);
         files.retain(|path| path.extension() == Some("image".as_ref()));
         files
     }
 
-    /// What is kept in memory for the next server.
+    /// Persisted in-memory files.
     pub fn kept(&self) -> Vec<PathBuf> {
         files_in(self.memory())
     }
 
-    /// Fails unless a server that has stopped has left what it had cached to the next one.
+    /// Fails unless a stopped server has persisted its cache.
     pub fn expect_left(&self) -> anyhow::Result<()> {
         let (files, kept) = (self.cache_files(), self.kept());
         let kinds: Vec<_> = kept.iter().filter_map(|path| path.extension()).collect();
@@ -256,7 +256,7 @@ impl Place {
         Ok(())
     }
 
-    /// Fails unless a server has left nothing at all.
+    /// Fails unless no file of a server remains.
     pub fn expect_nothing_left(&self) -> anyhow::Result<()> {
         let (files, kept) = (files_in(&self.cache()), self.kept());
         ensure!(
@@ -284,7 +284,7 @@ impl Place {
         text
     }
 
-    /// With `BPE_TEST_KEEP` set, the folder of a failed test stays.
+    /// With `BPE_TEST_KEEP` set, the directory of a failed test stays.
     pub fn keep_for_inspection(&self) {
         if std::env::var_os("BPE_TEST_KEEP").is_none() {
             return;
@@ -295,13 +295,13 @@ impl Place {
     }
 }
 
-/// Options with this library loaded early, and switched on with `bytes` of cache in a folder.
+/// Options with this library loaded early, and enabled with `bytes` of cache in a directory.
 pub fn extended(options: Options, library: &Path, cache: &Path, bytes: u64) -> Options {
     set_up(options, library, cache, bytes).option("--bpe-enabled=ON")
 }
 
-/// With the run-time library of AddressSanitizer, for a plugin that was built for it (`scripts/nightly address`). What it
-/// finds ends the server. Leaks are not looked for, as the server's own would be found; and the server handles its signals.
+/// With the run-time library of AddressSanitizer, for a plugin built for it (`scripts/nightly address`). A finding ends the
+/// server. Leak detection is off, because it would report the server's own leaks; the server handles its signals.
 fn sanitized(options: Options, library: &str) -> Options {
     options.environment("LD_PRELOAD", library).environment(
         "ASAN_OPTIONS",
@@ -316,14 +316,14 @@ fn set_up(options: Options, library: &Path, cache: &Path, bytes: u64) -> Options
         .option(format!("--bpe-size={bytes}"))
 }
 
-/// Those that are no image.
+/// The files that are no image.
 pub fn cache_files_in(folder: &Path) -> Vec<PathBuf> {
     let mut files = files_in(folder);
     files.retain(|path| path.extension() != Some("image".as_ref()));
     files
 }
 
-/// Regular files and links directly in a folder.
+/// Regular files and links directly in a directory.
 pub fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
@@ -336,7 +336,7 @@ pub fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Where places are made: `BPE_TEST_FOLDER`, or a folder beside the build.
+/// Directory for places: `BPE_TEST_FOLDER`, or one beside the build.
 pub fn work_folder() -> anyhow::Result<PathBuf> {
     let folder = std::env::var_os("BPE_TEST_FOLDER")
         .map_or_else(|| library::target_folder().join("places"), PathBuf::from);
@@ -353,7 +353,8 @@ fn initial_options(flavour: Flavour) -> &'static [&'static str] {
     }
 }
 
-/// As [`extended`], with the library that leaves out these rules (`none`: none). Notes for the evidence that the trial has to notice it.
+/// As [`extended`], with the canary library, which omits these rules (`none`: none). Notes for the evidence that the test must
+/// detect it.
 pub fn leaving_out(
     options: Options,
     cache: &Path,
@@ -367,7 +368,7 @@ pub fn leaving_out(
     Ok(options.environment("BPE_CANARY", rules))
 }
 
-/// An initialised data directory of this very server with these options, made once and copied from then on.
+/// An initialised data directory of this server version with these options, created once and then copied.
 fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<PathBuf> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     let name = [installation.flavour.name(), &installation.version]
@@ -402,7 +403,7 @@ pub fn made_once(
     Ok(made)
 }
 
-/// Copies a folder with holes and owners as they are.
+/// Copies a directory and preserves holes and owners.
 pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     let status = Command::new("cp")
         .args(["-a", "--reflink=auto", "--sparse=auto", "--"])

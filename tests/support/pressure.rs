@@ -1,5 +1,5 @@
-//! Two loads at once: the ledger, which notices a page that is not the current one, and sysbench, which notices a statement
-//! that fails. Both must go on whatever becomes of the cache.
+//! Two loads at once: the ledger detects stale pages, and sysbench detects failed statements. Both must continue whatever
+//! happens to the cache.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ impl Pressure {
         })
     }
 
-    /// Both for so long; every statement of both must succeed.
+    /// Runs both for `time`; every statement of both must succeed.
     pub fn run(&self, server: &Server, time: Duration) -> anyhow::Result<Counts> {
         self.run_while(server, time, || Ok(()))
     }
 
-    /// The same, while `meanwhile` runs in this thread (once). The longest step counted is that of either load.
+    /// The same, while the closure runs once in this thread. The longest step counted is that of either load.
     pub fn run_while(
         &self,
         server: &Server,
@@ -57,7 +57,7 @@ impl Pressure {
         Ok(counts)
     }
 
-    /// Every row, every table by the server's own check, and after a clean stop every file by innochecksum.
+    /// Checks every row, every table by the server's own check, and after a clean stop every file by innochecksum.
     pub fn stop_and_verify(&self, place: &Place, server: Server) -> anyhow::Result<()> {
         self.ledger.verify(&server)?;
         verification::check_tables(&server)?;

@@ -1,4 +1,4 @@
-//! Measures how long the server keeps a small transaction waiting while something else happens to it.
+//! Measures the latency of a small transaction while something else happens to the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use private_server::mysql::prelude::Queryable;
 /// Time between two transactions of the probe.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What the probe saw.
+/// Measurements of the probe.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stalls {
     pub transactions: u64,
-    /// The longest that one took.
+    /// The longest transaction.
     pub longest: Duration,
-    /// Those that took more than 200 ms.
+    /// Transactions of more than 200 ms.
     pub over_200_ms: u64,
 }
 
@@ -31,8 +31,7 @@ impl std::fmt::Display for Stalls {
     }
 }
 
-/// Runs `body`, with a probe beside it that updates one row and commits, again and again. A failed statement of the
-/// probe is an error.
+/// Runs `body` beside a probe that repeatedly updates one row and commits. A failed statement of the probe is an error.
 pub fn during<T>(
     server: &Server,
     body: impl FnOnce() -> anyhow::Result<T>,

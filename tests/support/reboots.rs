@@ -1,4 +1,4 @@
-//! A machine whose starts are told apart, for the servers of one place.
+//! A host with numbered boots, for the servers of one place.
 
 use std::cell::Cell;
 use std::fs;
@@ -7,14 +7,14 @@ use crate::harness::skip;
 use crate::place::Place;
 use private_server::Options;
 
-/// Each server has a namespace of mounts of its own, in which the kernel's number of its start is a file.
+/// Each server has a separate mount namespace, in which a file replaces the kernel's boot id.
 pub struct Machine<'a> {
     place: &'a Place,
     starts: Cell<u32>,
 }
 
 impl Machine<'_> {
-    /// It was started once.
+    /// A host after its first boot.
     pub fn new(place: &Place) -> anyhow::Result<Machine<'_>> {
         if !rustix::process::geteuid().is_root() {
             return Err(skip("a namespace of mounts needs root"));
@@ -25,7 +25,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Starts it anew, while no server runs: what the place has in memory is gone.
+    /// Reboots the host while no server runs: the place's in-memory files are gone.
     pub fn start_anew(&self) -> anyhow::Result<()> {
         self.starts.set(self.starts.get() + 1);
         for path in self.place.kept() {
@@ -34,7 +34,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Of a server on it.
+    /// Options of a server on the host.
     pub fn options(&self, options: Options) -> anyhow::Result<Options> {
         let file = self.place.root().join("boot_id");
         let digits = format!("{:012}", self.starts.get());

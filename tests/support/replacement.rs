@@ -1,4 +1,4 @@
-//! A table whose file is replaced by an older copy of itself: pages of the time before would be valid in every respect.
+//! A table whose file is replaced by an older copy: pages of the former file would be valid in every respect.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::sql;
 const ROWS: u32 = 12_000;
 const WIDTH: u32 = 1500;
 
-/// The files that FLUSH TABLES d.t FOR EXPORT makes fit to be copied.
+/// The files that can be copied after FLUSH TABLES d.t FOR EXPORT.
 const EXPORTED: [&str; 2] = ["t.ibd", "t.cfg"];
 
-/// Copies the table `d.t` of a server at work, whose files lie in `folder`, into the folder `aside`.
+/// Copies the table `d.t` of a running server, whose files are in `folder`, into the directory `aside`.
 pub fn set_aside(connection: &mut Conn, folder: &Path, aside: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(aside)?;
     connection.query_drop("FLUSH TABLES d.t FOR EXPORT")?;
@@ -36,7 +36,7 @@ pub fn put_back(connection: &mut Conn, folder: &Path, aside: &Path) -> anyhow::R
         .context("IMPORT")
 }
 
-/// Copies a table's file, changes every row, reads everything so that it is cached, puts the old file in place by
+/// Copies a table's file, changes every row, and reads everything so that it is cached. Then puts the old file in place by
 /// DISCARD and IMPORT, and expects the old rows.
 pub fn older_copy(place: &Place, server: &Server) -> anyhow::Result<()> {
     let mut connection = server.connect()?;

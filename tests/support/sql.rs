@@ -1,4 +1,4 @@
-//! Statements, and what they are expected to say.
+//! Statements, and checks of their results.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 use serde_json::Value;
 
-/// Whether a status variable, named without `Bpe_`, is none of the numbers.
+/// Whether a status variable, named without `Bpe_`, is a text and no number.
 pub fn is_text(name: &str) -> bool {
     Status::texts().any(|text| text == name)
 }
@@ -33,7 +33,7 @@ pub fn number(server: &Server, statement: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("{}: no number but {value:?}", short(statement)))
 }
 
-/// The message of the error that the server gives for a statement that must fail; the server must live on.
+/// The error message of a statement that must fail; the server must continue.
 pub fn refusal(server: &Server, statement: &str) -> anyhow::Result<String> {
     let mut connection = server.connect()?;
     match connection.query_drop(statement) {
@@ -81,7 +81,7 @@ pub fn figure(server: &Server, name: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("Bpe_{name} is '{text}'"))
 }
 
-/// A report of the plugin, by the session variable. No function is needed.
+/// A report of the plugin, by the session variable. It needs no function.
 pub fn report(server: &Server, name: &str) -> anyhow::Result<Value> {
     let mut connection = server.connect()?;
     connection.query_drop(format!("SET SESSION bpe_report = '{name}'"))?;
@@ -96,9 +96,9 @@ pub fn summary_figure(server: &Server, path: &str) -> anyhow::Result<u64> {
     figure.with_context(|| format!("no count {path} in {summary}"))
 }
 
-/// Fails unless the state is as expected; says the reason that the server gives.
+/// Fails unless the state is as expected; the error contains the reason that the server gives.
 pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
-    // A server that is configured to switch on answers before the controller's thread has done so.
+    // A server configured to enable the extension answers before the controller thread has done so.
     wait_until("switched on", Duration::from_secs(180), || {
         Ok(status(server, "state_reason")? != "being switched on")
     })?;
@@ -111,7 +111,7 @@ pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Dirty pages are written, so that none of the counts goes on by itself.
+/// Writes dirty pages, so that the counters stop changing.
 pub fn write_dirty_pages(server: &Server) -> anyhow::Result<()> {
     server.sql("SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
     wait_until("dirty pages are written", Duration::from_secs(60), || {
@@ -122,7 +122,7 @@ pub fn write_dirty_pages(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until `done` says so, at most `limit`.
+/// Waits until `done` returns true, at most `limit`.
 pub fn wait_until(
     what: &str,
     limit: Duration,
@@ -142,8 +142,8 @@ pub fn wait_until(
     }
 }
 
-/// Makes `table` (with its database) and fills it with `rows` rows of about `width` bytes that do not compress well.
-/// Columns: `id` from 1 on, `v` (0), `pad`. `attributes` follow the columns, for example `ROW_FORMAT=COMPRESSED`.
+/// Creates `table` (with its database) and fills it with `rows` rows of about `width` bytes that do not compress well. Columns:
+/// `id` from 1 on, `v` (0), `pad`. `attributes` follow the columns, for example `ROW_FORMAT=COMPRESSED`.
 pub fn fill(
     connection: &mut Conn,
     table: &str,
@@ -158,7 +158,7 @@ pub fn fill(
          KEY (v)) ENGINE=InnoDB {attributes}"
     ))?;
     insert(connection, table, 1, rows, width)?;
-    // Without statistics the servers scan the table where they should look rows up.
+    // Without statistics the servers scan the table instead of using the index.
     connection.query_drop(format!("ANALYZE TABLE {table}"))?;
     Ok(())
 }
@@ -183,7 +183,7 @@ pub fn insert(
     Ok(())
 }
 
-/// Bytes of `pad` for a row and version: `width` bytes that look random.
+/// Bytes of `pad` for a row and version: `width` pseudo-random bytes.
 pub fn pad(id: u32, version: u32, width: u32) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(u64::from(id) << 32 | u64::from(version));
     let width = width as usize;
@@ -195,7 +195,7 @@ pub fn pad(id: u32, version: u32, width: u32) -> Vec<u8> {
     bytes
 }
 
-/// [`pad`] as hexadecimal digits, as statements have it.
+/// [`pad`] as hexadecimal digits, for statements.
 pub fn hex_pad(id: u32, version: u32, width: u32) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |four: u8| char::from(DIGITS[usize::from(four)]);
@@ -208,8 +208,8 @@ pub fn hex_pad(id: u32, version: u32, width: u32) -> String {
     text
 }
 
-/// Reads all rows of a table that [`fill`] made by primary key, in another order than stored, so that pages are read one
-/// by one; returns the sum of `id` and of `v`.
+/// Reads all rows of a table from [`fill`] by primary key, in another order than stored, so that pages are read one by one.
+/// Returns the sums of `id` and `v`.
 pub fn read_all(connection: &mut Conn, table: &str, rows: u32) -> anyhow::Result<(u64, u64)> {
     // A stride that has no common factor with the number of rows visits each row once.
     let mut stride = (rows / 7 * 3).max(1);
@@ -245,7 +245,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A row's `v` and `pad` as stored must be those of [`pad`] for all rows; returns how many rows there are.
+/// Checks that `v` and `pad` of all rows match [`pad`]; returns the number of rows.
 pub fn verify_pads(connection: &mut Conn, table: &str, width: u32) -> anyhow::Result<u32> {
     let mut rows = 0;
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! What a server that does not answer is doing: the difference between its own stall and ours.
+//! Activity of a server that does not answer: distinguishes its own stalls from the plugin's.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
-/// How long a statement of a load may take before the server counts as stuck. The longest that the tests' faults and bounds
-/// allow for takes some seconds.
+/// Time limit of a load's statement, after which the server counts as stuck. The tests' faults and limits delay a statement by
+/// some seconds at most.
 pub const PATIENCE: Duration = Duration::from_secs(150);
-/// How long the questions about a stuck server may take.
+/// Time limit of the queries about a stuck server.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Distinct stacks shown, and frames of each.
 const STACKS: usize = 24;
@@ -21,12 +21,12 @@ const FRAMES: usize = 12;
 /// A connection whose statements fail after [`PATIENCE`].
 ///
 /// # Errors
-/// Those of the client library.
+/// Errors of the client library.
 pub fn connect(server: &Server) -> Result<Conn, mysql::Error> {
     server.connect_within(PATIENCE)
 }
 
-/// Whether the statement failed because no answer came.
+/// Whether the statement failed because no answer arrived.
 pub fn is_timeout(error: &mysql::Error) -> bool {
     let below = match error {
         mysql::Error::IoError(error) => Some(error),
@@ -36,7 +36,7 @@ pub fn is_timeout(error: &mysql::Error) -> bool {
     below.is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// The statements under way, and where the server's threads are; those in the plugin come first.
+/// The statements in progress, and the stacks of the server's threads; those in the plugin come first.
 pub fn report(server: &Server) -> String {
     let statements = match statements(server) {
         Ok(lines) => lines.join("\n"),
@@ -78,7 +78,7 @@ fn stacks(pid: u32) -> String {
     }
 }
 
-/// Equal stacks of a debugger's output as one line each.
+/// Groups equal stacks of a debugger's output, one line each.
 fn grouped(output: &str) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for thread in output.split("\nThread ").skip(1) {
@@ -107,7 +107,7 @@ fn grouped(output: &str) -> String {
     format!("threads:\n{}", lines.join("\n"))
 }
 
-/// The function of a line such as `#1  0x000055d0 in pwrite (fd=3) from /lib/libc.so.6`.
+/// The function in a line such as `#1  0x000055d0 in pwrite (fd=3) from /lib/libc.so.6`.
 fn function(line: &str) -> Option<&str> {
     let rest = line
         .trim_start_matches('#')

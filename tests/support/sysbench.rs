@@ -16,13 +16,13 @@ pub struct Sysbench {
     logs: PathBuf,
 }
 
-/// A run under way.
+/// A run in progress.
 pub struct Run {
     child: Child,
     log: PathBuf,
 }
 
-/// What sysbench says at the end of a run.
+/// sysbench's summary of a run.
 #[derive(Debug)]
 pub struct Summary {
     pub transactions: u64,
@@ -35,7 +35,7 @@ pub struct Summary {
 }
 
 impl Sysbench {
-    /// Creates and fills the tables in database `sbtest`; logs go to the folder `logs`.
+    /// Creates and fills the tables in database `sbtest`; logs go to the directory `logs`.
     pub fn prepare(
         server: &Server,
         logs: &Path,

@@ -1,4 +1,4 @@
-//! What a server has recovered from the process before it, as it reports.
+//! The server's report of the state recovered from the previous process.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use serde_json::Value;
 
 use crate::sql::{self, report};
 
-/// What a server has recovered, and why not the rest.
+/// Recovered pages and files, and the reasons for the rejected ones.
 #[derive(Debug)]
 pub struct Taken {
-    /// Pages of the cache that were recovered, and such that were lost with the process before.
+    /// Recovered pages of the cache; and pages that were lost with the previous process.
     pub pages: u64,
     pub dropped: u64,
-    /// Trusted files, and their pages as they were counted now and then: a server that was killed may have counted none.
+    /// Trusted files, and their pages at the last count. Counts are periodic, so a killed server may have counted none.
     pub files: u64,
     pub trusted: u64,
     /// Pages of rejected files, counted in the same way.
     pub lost_pages: u64,
     /// Files that the server has not opened yet.
     pub pending: u64,
-    /// Rejected files by the names that the server gives them, and the reason for each.
+    /// Rejected files by their names on the server, and the reason for each.
     pub lost: Vec<(String, String)>,
 }
 
 impl Taken {
-    /// Of a server with the plugin loaded early, once it has opened the files in question. The figures must agree.
+    /// The report of a server with the plugin loaded early, after it has opened the files in question. The figures must agree.
     pub fn by(server: &Server) -> anyhow::Result<Taken> {
         sql::expect_state(server, "active")?;
         let summary = report(server, "summary")?;
@@ -54,7 +54,7 @@ impl Taken {
             said["pages"].as_u64() == Some(taken.pages),
             "{said} is reported, and {taken:?}"
         );
-        // The reasons of some files only are kept.
+        // The server keeps the reasons of some files only.
         ensure!(
             count("lost")? >= taken.lost.len() as u64,
             "{said} is reported, and {taken:?}"
@@ -89,7 +89,7 @@ impl Taken {
     }
 }
 
-/// Reads of the pages of a file that the cache served, and others.
+/// Reads of a file's pages: served by the cache, and others.
 #[derive(Clone, Copy, Debug)]
 pub struct Reads {
     pub hits: u64,
@@ -97,7 +97,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Of the file of this table (`database.table`) since it was opened.
+    /// Reads of this table's file (`database.table`) since it was opened.
     pub fn of(server: &Server, table: &str) -> anyhow::Result<Reads> {
         let end = format!("{}.ibd", table.replace('.', "/"));
         let files = report(server, "files")?;
@@ -117,7 +117,7 @@ impl Reads {
         })
     }
 
-    /// All was there, but for what was staged when the process before ended.
+    /// Everything was cached, except for pages still staged when the previous process ended.
     pub fn are_warm(self) -> bool {
         self.hits > 20 && self.hits > self.misses
     }
@@ -128,8 +128,8 @@ impl Reads {
     }
 }
 
-/// Waits until the pages of rejected files were loaded from the data files since the server's start, but for those that the server had read
-/// before. Returns their number.
+/// Waits until the pages of rejected files are loaded from the data files, except for pages that the server had read before.
+/// Returns their number.
 pub fn expect_loaded(server: &Server) -> anyhow::Result<u64> {
     sql::wait_until(
         "pages of rejected files are loaded",
@@ -137,7 +137,7 @@ pub fn expect_loaded(server: &Server) -> anyhow::Result<u64> {
         || {
             let log = std::fs::read(server.log())?;
             let log = String::from_utf8_lossy(&log);
-            // The start reports what it has recovered.
+            // Only log lines after the recovery message of this start count.
             let since = log.rsplit(" cached pages").next().unwrap_or_default();
             let is_loaded = since.contains("not proven after the restart are loaded again:");
             Ok(is_loaded && sql::status(server, "warm_state")? == "none")
@@ -146,8 +146,8 @@ pub fn expect_loaded(server: &Server) -> anyhow::Result<u64> {
     sql::figure(server, "warm_pages_loaded")
 }
 
-/// Waits until the cache disk has what waits in memory for it: a server that is killed loses that, and one that stops writes what it can
-/// within a second.
+/// Waits until no page is staged in memory. A killed server loses staged pages; a stopping one writes as many as it can within a
+/// second.
 pub fn expect_written(server: &Server) -> anyhow::Result<()> {
     sql::wait_until(
         "what is staged is written",

@@ -1,4 +1,4 @@
-//! A recording of page reads and writes, drained beside whatever a test does.
+//! A recording of page reads and writes, drained during a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use private_server::Server;
 use private_server::mysql::{Conn, prelude::Queryable};
 use serde_json::Value;
 
-/// The statement that makes the function.
+/// The statement that creates the function.
 pub const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
 /// One page read or written.
@@ -21,14 +21,14 @@ pub struct Event {
     pub write: bool,
 }
 
-/// A recording under way.
+/// A recording in progress.
 pub struct Recording {
     connection: Conn,
     pub name: String,
     pub events: Vec<Event>,
     pub lost: u64,
     pub page_sizes: Vec<u64>,
-    /// Why the server ended it.
+    /// The reason why the server ended it.
     pub ended: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub fn hook_mode(server: &Server) -> anyhow::Result<u64> {
 }
 
 impl Recording {
-    /// Begins one.
+    /// Begins a recording.
     pub fn start(server: &Server) -> anyhow::Result<Recording> {
         let mut connection = server.connect()?;
         let answer = ask(&mut connection, "trace-start")?;
@@ -66,7 +66,7 @@ impl Recording {
         })
     }
 
-    /// Fetches what there is; true once that was all of a recording that has ended.
+    /// Fetches the available events; true if the recording has ended and all were fetched.
     pub fn drain(&mut self) -> anyhow::Result<bool> {
         loop {
             let next = self.events.len();
@@ -126,7 +126,7 @@ impl Recording {
         })
     }
 
-    /// Ends it and fetches the rest.
+    /// Ends the recording and fetches the rest.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         ask(&mut self.connection, &format!("trace-stop {}", self.name))?;
         ensure!(self.drain()?, "it goes on after it was stopped");

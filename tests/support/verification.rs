@@ -11,15 +11,15 @@ use crate::ledger::Ledger;
 use crate::place::{Place, ROOMY};
 use crate::trace;
 
-/// What a server has left behind.
+/// Files and tables of a stopped server that passed the checks.
 pub struct Clean {
     /// Tablespace files that innochecksum has read.
     pub files: usize,
     pub tables: usize,
 }
 
-/// Every table and every row through the extension; a clean stop, which leaves what is cached to the next server; innochecksum
-/// on every file; every table and every row without the plugin, on a server with these options.
+/// Checks every table and every row through the extension. After a clean stop, which persists the cache, innochecksum reads
+/// every file. Then every table and every row are checked without the plugin, on a server with these options.
 pub fn stop_and_verify(
     place: &Place,
     server: Server,
@@ -38,7 +38,7 @@ pub fn stop_and_verify(
     Ok(Clean { files, tables })
 }
 
-/// Runs innochecksum on every tablespace file in a data directory of a stopped server; returns how many there were.
+/// Runs innochecksum on every tablespace file in a data directory of a stopped server; returns the number of files.
 pub fn innochecksum(installation: &Installation, data: &Path) -> anyhow::Result<usize> {
     let mut files = Vec::new();
     tablespace_files(data, &mut files)?;
@@ -50,8 +50,8 @@ pub fn innochecksum(installation: &Installation, data: &Path) -> anyhow::Result<
     for file in &files {
         let holds_doublewrite_buffer = !installation.flavour.is_mysql()
             && file.file_name().is_some_and(|name| name == "ibdata1");
-        // MariaDB's doublewrite buffer, the second and third extent of the system tablespace, holds copies of other
-        // pages; innochecksum complains of it without the plugin as well.
+        // MariaDB's doublewrite buffer, the second and third extent of the system tablespace, holds copies of other pages.
+        // innochecksum reports them as errors without the plugin as well.
         let parts = if holds_doublewrite_buffer {
             let extent = pages_of_an_extent(file)?;
             vec![
@@ -112,7 +112,7 @@ fn tablespace_files(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<(
     Ok(())
 }
 
-/// CHECK TABLE on every InnoDB table but the server's own; returns how many there were.
+/// CHECK TABLE on every InnoDB table except the server's own; returns the number of tables.
 pub fn check_tables(server: &Server) -> anyhow::Result<usize> {
     let mut connection = server.connect()?;
     let tables: Vec<(String, String)> = connection.query(
@@ -131,20 +131,20 @@ pub fn check_tables(server: &Server) -> anyhow::Result<usize> {
     Ok(tables.len())
 }
 
-/// What comparing the cached pages of a server at work with its data files has shown.
+/// Results of a comparison of a running server's cached pages with its data files.
 #[derive(Default, Debug)]
 pub struct Compared {
     pub compared: u64,
-    /// Written just then, or not readable.
+    /// Being written, or not readable.
     pub skipped: u64,
-    /// Cached, but they would not have been served.
+    /// Cached, but would not have been served.
     pub unproven: u64,
     pub wrong: u64,
 }
 
-/// Goes through all files once. The function `bpe_report` must be there.
+/// Compares all files once. The function `bpe_report` must exist.
 pub fn compare_cached(server: &Server, sums: &mut Compared) -> anyhow::Result<()> {
-    /// A verification ends when its client is not heard of for ten seconds, which a very busy machine may bring about.
+    /// A verification ends after ten seconds without a request of its client, which can happen on a very busy machine.
     const TRIES: usize = 5;
     let mut connection = server.connect()?;
     for _ in 0..TRIES {

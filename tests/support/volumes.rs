@@ -1,6 +1,6 @@
 //! Disks on loop devices with the file systems that databases use, and throttles for them.
 //!
-//! They need root. Dropping a guard unmounts, detaches and removes what it made.
+//! They need root. Dropping a guard unmounts, detaches and removes its objects.
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use anyhow::Context;
 use crate::copies::run;
 use crate::harness::{skip, skip_allowed};
 
-/// How long other processes may have a file system mounted.
+/// Time limit for other processes to release a file system.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(600);
 
 /// How a volume is formatted.
@@ -84,7 +84,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -135,10 +135,10 @@ impl Volume {
             .map_err(|error| skip_allowed(format!("cannot mount: {error:#}")))
     }
 
-    /// Unmounts it, and waits until no namespace of mounts has it.
+    /// Unmounts it, and waits until no mount namespace has it.
     ///
-    /// A server that was started by `unshare --mount` beside this test has copies of all mounts. While it runs, the file
-    /// system stays alive, and mounting the device again shows the same one.
+    /// A server that was started by `unshare --mount` beside this test has copies of all mounts. While it runs, the file system
+    /// stays alive, and mounting the device again shows the same one.
     pub fn unmount(&self) -> anyhow::Result<()> {
         let end = Instant::now() + UNMOUNT_LIMIT;
         wait_until(end, || run(Command::new("umount").arg(&self.folder)))?;
@@ -173,7 +173,7 @@ impl Volume {
     /// Overwrites the image with a copy of it.
     pub fn put_back_image(&self, from: &Path) -> anyhow::Result<()> {
         copy_sparse(from, &self.image)?;
-        // The pages of the device that the kernel has read must go.
+        // Discards the device's cached blocks.
         run(Command::new("blockdev")
             .arg("--flushbufs")
             .arg(&self.device))
@@ -241,7 +241,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Mounts something at a folder until it is dropped.
+/// A mount at a directory; unmounted on drop.
 pub struct Mounted(PathBuf);
 
 impl Mounted {

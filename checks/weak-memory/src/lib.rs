@@ -1,12 +1,12 @@
-//! Small lock-free pieces of the product under loom, which tries weak memory: the sources themselves, not a copy, with atomics that
-//! are loom's ([`sync`]). Larger ones are in `checks/interleavings`, where every order is taken for sequentially consistent.
+//! Tests small lock-free parts of the product under loom, which explores weak memory orders. Compiles the original sources with
+//! loom's atomics ([`sync`]). `checks/interleavings` tests larger parts, with sequential consistency.
 //!
-//! What loom does not see: it runs each thread in the order of its program. A load that a processor would let be overtaken by a
-//! store of later is found only where plain memory is read ([`loom::cell`]).
+//! Limitation: loom runs each thread in program order. If a processor may reorder a load after a later store, loom detects it
+//! only where plain memory is read ([`loom::cell`]).
 
 pub mod sync;
 
-/// Nothing is left out here: what is weakened are orders.
+/// Removes no rule here: these tests weaken orderings instead.
 macro_rules! left_out {
     ($rule:literal) => {
         false
@@ -42,7 +42,7 @@ use page::{FileId, MAX_PAGE, PageId};
 use ring::{Event, RECORD_BYTES, Ring};
 use staging::{Frame, Staging};
 
-/// A thread notes events, another reads them: what it is given is whole, and nothing is lost.
+/// One thread records events, another reads them: events are complete, and none is lost.
 pub fn ring() {
     fn take(ring: &Ring) -> usize {
         let (first, bytes) = ring.records(2);
@@ -66,7 +66,7 @@ pub fn ring() {
         noting.push(event(1), 16384);
         noting.push(event(2), 16384);
     });
-    // Last, and not this thread: loom would miss that it may come later.
+    // Last, and not in this thread: loom would miss that it may run later.
     let reading = Arc::clone(&ring);
     let reading = spawn(move || take(&reading));
     noting.join().expect("no panic");
@@ -74,7 +74,7 @@ pub fn ring() {
     assert_eq!(told + take(&ring), 2);
 }
 
-/// A read with a late insertion, beside a write that drops the entry first: what is cached in the end is what the file holds.
+/// A read with a late insertion, beside a write that first removes the entry: in the end, the entry equals the file.
 pub fn generations() {
     struct World {
         generations: Generations,
@@ -107,16 +107,16 @@ pub fn generations() {
     assert!(cached.is_none_or(|bytes| bytes == 2), "an old page");
 }
 
-/// A reader pins a frame that another removes and lets go, and that is filled anew: nobody writes to it while it is read.
+/// A reader pins a frame that another thread removes, releases and refills: no thread writes to it during the read.
 pub fn pins() {
     struct World {
         staging: Staging,
-        /// The entry, under the lock of its instance.
+        /// The entry, guarded by its instance's lock.
         entry: Mutex<Option<Frame>>,
-        /// In place of the frame's bytes: loom sees who comes too close to whom.
+        /// Represents the frame's bytes: loom detects concurrent accesses.
         bytes: UnsafeCell<u32>,
     }
-    // SAFETY: loom watches the cell.
+    // SAFETY: loom checks accesses to the cell.
     unsafe impl Sync for World {}
     let staging = Staging::new(MAX_PAGE as u64).expect("memory");
     let page = PageId {
@@ -139,7 +139,7 @@ pub fn pins() {
             return;
         };
         drop(entry);
-        // SAFETY: loom watches the cell.
+        // SAFETY: loom checks accesses to the cell.
         let read = reader.bytes.with(|bytes| unsafe { *bytes });
         assert_eq!(read, 1);
         drop(pinned);

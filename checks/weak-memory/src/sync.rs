@@ -1,6 +1,6 @@
-//! The atomics and locks of the pieces: those of loom, which tries every order that the memory model allows.
+//! Atomics and locks for the tested parts: those of loom, which explores every order that the memory model permits.
 //!
-//! [`weaken`] makes all orders of one kind of operation relaxed, as if each had been written down too weak.
+//! [`weaken`] makes all orderings of one kind of operation relaxed, as if each were specified too weakly.
 
 use std::cell::Cell;
 
@@ -8,22 +8,22 @@ pub(crate) use loom::sync::MutexGuard;
 use loom::sync::atomic as checked;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What may be weakened.
+/// Kinds of orderings that can be weakened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Loads,
     Stores,
-    /// Operations that read and write.
+    /// Read-modify-write operations.
     Exchanges,
     Fences,
 }
 
 thread_local! {
-    /// All threads of a model run in that of its test.
+    /// All threads of a model run in its test's thread.
     static WEAKENED: Cell<Option<Kind>> = const { Cell::new(None) };
 }
 
-/// From now on, in this thread.
+/// Weakens a kind of ordering in this thread from now on.
 pub fn weaken(kind: Option<Kind>) {
     WEAKENED.set(kind);
 }
@@ -37,7 +37,7 @@ fn order(kind: Kind, order: Ordering) -> Ordering {
 }
 
 pub(crate) fn fence(order: Ordering) {
-    // None at all is what a relaxed one would be.
+    // Omits the fence: a relaxed one would have no effect.
     if WEAKENED.get() != Some(Kind::Fences) {
         checked::fence(order);
     }
@@ -99,7 +99,7 @@ macro_rules! atomic {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 
-/// The checker's lock with the manners of `parking_lot`'s.
+/// The checker's lock with the interface of `parking_lot`'s.
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {

@@ -1,4 +1,4 @@
-//! Each piece holds with its orders as they are written, and each kind of order that it needs is missed when it is weakened.
+//! Each part is correct with its orderings, and fails if a kind of ordering that it needs is weakened.
 
 use weak_memory::sync::{Kind, weaken};
 use weak_memory::{generations, pins, ring};

@@ -1,8 +1,10 @@
-//! The command `bpe-lab`: shows and measures what the extension does, where nothing else depends on the server.
+//! The command `bpe-lab`: demonstrates and measures the extension, where no other user depends on the server.
 //!
-//! It demonstrates the extension on a private server ([`demo`]), puts load on a server beside the console
-//! ([`experience`]), replays traces ([`replay`]), makes some ([`stream`]) and compares policies over these ([`policies`]), and mounts
-//! emulated cloud volumes ([`volume`]). It talks to servers and people by the library of `bpe`, which knows nothing of it. Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
+//! Subcommands demonstrate the extension on a private server ([`demo`]), and put load on a server beside the console
+//! ([`experience`]). They replay traces ([`replay`]), generate them ([`stream`]), compare policies over the generated ones
+//! ([`policies`]), and mount emulated cloud volumes ([`volume`]). The library of `bpe` handles servers and terminal output,
+//! and does not depend on this command. Each subcommand is a module with `Args` (parsed by clap) and `run(Args) ->
+//! Result<ExitCode>`.
 
 use std::process::ExitCode;
 

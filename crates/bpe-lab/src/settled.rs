@@ -1,16 +1,17 @@
-//! When a hit ratio has stopped rising.
+//! Detects when a hit ratio has stopped rising.
 
-/// How long a ratio is compared with itself, and what counts as no rise.
+/// Length of the comparison, and the rise that counts as none.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Values in each of the two windows that are compared: one a second.
+    /// Values in each of the two compared windows: one per second.
     pub window: usize,
-    /// Points by which the later window exceeds the earlier one at most.
+    /// Maximum difference of the later window to the earlier one, points.
     pub rise: f64,
 }
 
 impl Rule {
-    /// Whether the last window exceeds the one before by less than the rule's rise. A mean of zero is a cache that has not begun.
+    /// Whether the last window exceeds the previous one by less than the rule's rise. A mean of zero means that filling has
+    /// not begun.
     pub fn is_met(self, ratios: impl DoubleEndedIterator<Item = f64>) -> bool {
         let mut latest_first = ratios.rev();
         let mut next = || -> Option<f64> {

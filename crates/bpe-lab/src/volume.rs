@@ -20,7 +20,7 @@ pub struct Args {
     command: Command,
 }
 
-/// This program, whatever has become of its file.
+/// This program, even if its file was removed or replaced.
 pub const PROGRAM: &str = "/proc/self/exe";
 
 const AFTER_HELP: &str = "\
@@ -160,7 +160,7 @@ fn mount(arguments: &Mount) -> Result<(), String> {
     volume.unmount().map_err(|error| error.to_string())
 }
 
-/// Starts a process that detaches the mount should this one be killed.
+/// Starts a process that detaches the mount if this one is killed.
 fn start_guard(mountpoint: &Path) -> io::Result<Child> {
     std::process::Command::new(PROGRAM)
         .args(["volume", "guard"])

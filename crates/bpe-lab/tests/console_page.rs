@@ -1,7 +1,7 @@
 //! The console's page in a real browser: headless Chromium, driven by `web/tests/browser`, against `bpe-lab console` and a MariaDB
 //! under sysbench.
-//!
-//! The scenarios are written there. Of this program they ask what a browser cannot do: killing and starting the server and the
+//! The scenarios are in `web/tests/browser`. This program executes what a browser cannot do: it kills and starts the server
+//! and the console.
 //! console.
 
 use std::fs;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     )])
 }
 
-/// Everything that runs beside the browser.
+/// The processes beside the browser.
 struct Stage<'a> {
     place: &'a Place,
     sysbench: Sysbench,
@@ -48,7 +48,7 @@ struct Stage<'a> {
     load: Option<Run>,
     console: Option<Child>,
     address: SocketAddr,
-    /// Holds a link to the server's socket, which lies elsewhere after a restart.
+    /// Has a link to the server's socket, whose path changes with a restart.
     links: tempfile::TempDir,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
     fn new(place: &'a Place) -> anyhow::Result<Self> {
         let server = place.start(options(place)?)?;
         let sysbench = Sysbench::prepare(&server, place.root(), TABLES, ROWS)?;
-        // As `bpe enable` leaves it.
+        // The state that `bpe enable` leaves.
         server.sql(MAKE_REPORT)?;
         let token = place.root().join("token");
         fs::write(&token, format!("{TOKEN}\n"))?;
@@ -94,7 +94,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A sysbench script of one's own, and what is none.
+    /// Writes a user's sysbench script, and a file that is not one.
     fn write_script(&self) -> Outcome {
         let folder = self.scripts();
         fs::create_dir(&folder)?;
@@ -157,11 +157,11 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What the scenarios ask for.
+    /// Executes a command of the scenarios.
     fn obey(&mut self, command: &str) -> Outcome {
         match command {
             "kill-server" => {
-                // The load first, which would end with a complaint.
+                // The load first: it would end with an error.
                 drop(self.load.take());
                 self.server.take().context("no server")?.kill();
             }
@@ -184,7 +184,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// A server with the plugin loaded and set up, but not switched on.
+/// Options of a server with the plugin loaded and configured, but not switched on.
 fn options(place: &Place) -> anyhow::Result<Options> {
     place.early_disabled(CACHE)
 }

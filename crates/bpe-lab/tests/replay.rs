@@ -1,4 +1,4 @@
-//! `bpe-lab replay` as people use it: figures from small traces made here, and what it says to wrong input. Needs no server.
+//! Tests `bpe-lab replay` as a command: figures for small generated traces, and messages for wrong input. Needs no server.
 
 use std::fs;
 use std::io::Write;
@@ -37,7 +37,7 @@ impl Run {
     }
 }
 
-/// A folder with traces, and with one for temporary files.
+/// A directory with traces, and one for temporary files.
 struct Bench {
     folder: tempfile::TempDir,
 }
@@ -58,7 +58,7 @@ impl Bench {
         self.path(name)
     }
 
-    /// 40,000 events over 3,000 pages, some more popular than others.
+    /// 40,000 events over 3,000 pages of different popularity.
     fn trace(&self) -> PathBuf {
         self.file("good.trace.zst", &good())
     }
@@ -77,7 +77,7 @@ impl Bench {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the command starts");
-        // It may end without having read.
+        // The command may end without reading its input.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input));
         let output = child.wait_with_output().expect("the command ends");
         Run {
@@ -356,7 +356,7 @@ fn traces_that_are_none() {
 #[test]
 fn sizes_that_are_none() {
     let bench = Bench::new();
-    // Sizes are looked at before the trace is.
+    // Sizes are checked before the trace is read.
     let none = bench.path("none");
     for (pool, ratio, part) in [
         ("0", "1", "--pool-pages"),

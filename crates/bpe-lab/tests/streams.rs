@@ -1,4 +1,4 @@
-//! `bpe-lab stream` and `bpe-lab policies` as people use them. Needs no server.
+//! Tests `bpe-lab stream` and `bpe-lab policies` as commands. Needs no server.
 
 use std::fs;
 use std::path::Path;

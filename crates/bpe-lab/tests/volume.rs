@@ -1,4 +1,4 @@
-//! `bpe-lab volume`: mounting, control, and its end by signal or by force.
+//! Tests `bpe-lab volume`: mount, control, and its end by signal or by force.
 
 #[path = "../../cloud-volume/tests/common/mod.rs"]
 mod common;
@@ -133,7 +133,7 @@ fn a_control_socket_that_was_removed_or_replaced_holds_nothing_up() {
         };
         assert!(ended.success());
         assert!(!mounted.file().exists());
-        // What somebody else has put there is somebody else's.
+        // A foreign file at the socket's path stays.
         assert_eq!(control.exists(), other.is_some());
     }
 }
@@ -145,14 +145,14 @@ fn the_mount_vanishes_with_a_killed_process_and_can_be_made_again() {
     };
     mounted.signal(Signal::KILL);
     mounted.process.wait().unwrap();
-    // The guard needs a moment; an endless wait would be a failure all the same.
+    // The guard needs a moment. An endless wait is a failure.
     let patience = Instant::now() + Duration::from_secs(30);
     while fs::read_dir(mounted.folder.path().join("volume")).is_err() {
         assert!(Instant::now() < patience, "the dead mount is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!mounted.file().exists());
-    // The old socket is in the way of nothing either.
+    // The old socket does not block the new mount.
     mounted.process = Mounted::spawn(mounted.folder.path(), &[]).unwrap();
     assert_eq!(fs::read(mounted.file()).unwrap(), b"contents");
 }

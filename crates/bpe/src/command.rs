@@ -69,7 +69,7 @@ enum Command {
     Man(manual::ManArgs),
 }
 
-/// Runs what the command line asks for; `bpe` is this and nothing else.
+/// Runs the command line. The program `bpe` contains only this call.
 pub fn main() -> ExitCode {
     let line = Cli::try_parse().unwrap_or_else(|error| match moved::new_name(&error) {
         Some(failure) => {

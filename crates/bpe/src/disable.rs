@@ -1,7 +1,7 @@
 //! `bpe disable`: switches the extension off and undoes everything `bpe enable` did.
 //!
-//! Switching off comes first and takes effect at once. Later steps go on after one has failed, so that as much as possible is undone;
-//! running it again does the rest.
+//! Switching off comes first and takes effect at once. A failed step does not stop later ones, so that as much as
+//! possible is undone. A second run completes the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,7 +52,7 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// The same on all servers of a cluster.
+/// `bpe disable --all`, on all servers of a cluster.
 struct All<'a> {
     file: &'a Path,
     args: &'a Args,
@@ -98,7 +98,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !change::confirmed(args.yes)? {
         return Ok(Exit::No.into());
     }
-    // What is lifted for it is put back.
+    // Catch signals, so that a lifted super_read_only is always restored.
     let mut told = told::Terminal::catching_signals()?;
     plan.carry_out(&mut server, &mut told, &|| {
         Server::log_in(&mut target.clone())
@@ -106,16 +106,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(Exit::Ok.into())
 }
 
-/// What `bpe disable` would do on the server. A plan without steps: the extension is not there.
+/// The plan of `bpe disable` for the server. A plan without steps means that the extension is not installed.
 ///
 /// # Errors
-/// When the account may not look, or not undo it.
+/// The account lacks the privileges to inspect or undo it.
 pub fn plan(server: &mut Server, places: &Places) -> Result<Plan, Failure> {
     let (conf_dir, state_dir) = (places.conf_dir.as_deref(), places.state_dir.as_deref());
     make(server, conf_dir, state_dir, false)
 }
 
-/// Where files of the cache may be that the server has left when it stopped.
+/// Where a stopped server may have left cache files.
 #[derive(Default)]
 struct Cache {
     folders: Vec<PathBuf>,
@@ -189,7 +189,7 @@ fn make(
         .map(|process| Cache::of(server, process, record.as_ref(), &variables))
         .unwrap_or_default();
     let pool_now = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
-    // Files of the cache of a process before. While the plugin is loaded they are in use.
+    // Cache files of an earlier process. While the plugin is loaded they are in use.
     let left = match known.filter(|_| !loaded) {
         Some(process) => cache.left(process),
         None => Vec::new(),
@@ -220,7 +220,7 @@ fn make(
     let prepare = Step::new("prepare the session", Vec::new(), |run| run.maintain());
     plan.add(prepare.needed());
     let native_aio_off = record.as_ref().is_some_and(|record| record.native_aio_off);
-    // Whatever the pool has now, the next start would come up with a persisted size. One that the administrator has persisted stays.
+    // A persisted size would apply at the next start, whatever the current size. A size persisted by the administrator stays.
     let is_ours = |record: &&Record| {
         record.has_persisted() && pool_persisted.is_some_and(|size| record.original(size).is_some())
     };
@@ -291,7 +291,7 @@ fn switch_off() -> Step {
     })
 }
 
-/// A size that the administrator has persisted is none of ours.
+/// Restores the persisted pool size; a size persisted by the administrator is not ours.
 fn persisted_pool(before: Option<String>) -> Step {
     Step::new("put the persisted size back", Vec::new(), move |run| {
         let sql = match &before {
@@ -345,7 +345,7 @@ fn drop_views(views: &[String], with_schema: bool) -> Step {
 fn drop_function() -> Step {
     let row = Row::new("function bpe_report", "", "removed", "");
     Step::new("drop the function bpe_report", vec![row], |run| {
-        // The row alone is there after a start without the library.
+        // After a start without the library, only the row exists.
         let result = run.server.execute("DROP FUNCTION IF EXISTS bpe_report");
         let row = "DELETE FROM mysql.func WHERE name = 'bpe_report'";
         let result = result.and_then(|()| run.server.execute(row));
@@ -356,7 +356,8 @@ fn drop_function() -> Step {
     })
 }
 
-/// `is_gone` is set when the server has uninstalled it. While a statement still uses it, it stays known to the server, and serves nothing.
+/// Sets `is_gone` when the server has uninstalled the plugin. While a statement still uses it, the server still lists
+/// the plugin, which serves nothing.
 fn uninstall(loaded: bool, is_gone: Arc<AtomicBool>) -> Step {
     let row = Row::new("plugin bpe", "installed", "not installed", "");
     Step::new("uninstall the plugin", vec![row], move |run| {
@@ -374,7 +375,7 @@ fn uninstall(loaded: bool, is_gone: Arc<AtomicBool>) -> Step {
     })
 }
 
-/// Removes `bpe.so`, if it is there and the extension's.
+/// Removes `bpe.so`, if it exists and is the extension's.
 fn remove_library(
     process: Arc<Process>,
     path: PathBuf,
@@ -385,7 +386,7 @@ fn remove_library(
     Step::new("remove the library", vec![row], move |run| {
         let text = |error: io::Error| error.to_string();
         let remove = || {
-            // The server's next start would look for it in vain.
+            // Otherwise the server's next start would not find the library.
             if !is_gone.load(Ordering::SeqCst) {
                 return Err("the plugin is still installed".to_owned());
             }
@@ -409,7 +410,7 @@ fn remove_cache(
         .iter()
         .map(|path| removed("file of the cache", path, ""));
     Step::new("remove files of the cache", rows.collect(), move |run| {
-        // What was left by a process before and is not in use.
+        // Only after the uninstallation, because a loaded plugin uses its files.
         if !is_gone.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -423,7 +424,7 @@ fn remove_cache(
 fn remove_folders(process: Arc<Process>, folders: Vec<PathBuf>) -> Step {
     Step::new("remove folders", Vec::new(), move |run| {
         for folder in &folders {
-            // Only an empty one: other servers may have their cache there.
+            // Only if empty, because other servers may have a cache there.
             if process.remove_directory(folder).is_ok() {
                 run.tell(format!("{} removed", folder.display()));
             }
@@ -448,9 +449,9 @@ fn conclude(run: &mut Run<'_>, process: Option<&Process>) -> Result<(), Failure>
     Ok(())
 }
 
-/// What `bpe enable` did not write, and so is not undone.
+/// The place, not written by `bpe enable`, that switches the extension on at the next start.
 fn switched_on_elsewhere(server: &Server, process: &Process) -> Option<String> {
-    // It wins over the files.
+    // The command line overrides the option files.
     if let Some(value) = process.option("bpe_enabled") {
         return is_on(value).then(|| "its command line".to_owned());
     }
@@ -469,7 +470,7 @@ fn find_snippet(
     let candidates = [
         record.and_then(|record| record.snippet.clone()),
         conf_dir.map(|folder| folder.join(SNIPPET)),
-        // With a suffix it would be that of another server, which reads the same folder.
+        // With a suffix, it would be the snippet of another server that reads the same directory.
         options
             .snippet_folder()
             .filter(|_| options.suffix.is_none())

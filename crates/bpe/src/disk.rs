@@ -1,4 +1,4 @@
-//! Cache paths: what is there, who may use it, how much room, and whether O_DIRECT works.
+//! Cache paths: existing files, permissions, free space, and O_DIRECT support.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -11,24 +11,24 @@ use crate::files::{open_plain, unnamed};
 use crate::process::Process;
 use crate::quote::{shell, shell_path};
 
-/// O_DIRECT wants memory, offset and length aligned to the device's block; 4 KiB suits all.
+/// O_DIRECT requires memory, offset and length aligned to the device's block; 4 KiB suits all devices.
 pub const ALIGNMENT: usize = 4096;
-/// The first bytes of a cache file.
+/// Magic bytes of a cache file.
 const MAGIC: &[u8; 8] = b"BPECACHE";
 
-/// A path below the data directory of a Galera node.
+/// Message for a path below the data directory of a Galera node.
 pub const COPIED: &str = "lies in the data directory of a Galera node: a node that joins by rsync gets a copy of the cache \
                           file, and one that joins by mariabackup loses it";
 pub const COPIED_ADVICE: &str = "name a folder outside the data directory, on a fast local disk";
 
-/// What is said of a file that is no cache.
+/// Message for a file that is no cache.
 pub const FOREIGN: &str = "is a file with other contents, which the extension does not touch";
 pub const FOREIGN_ADVICE: &str = "name a folder, or a file that does not exist yet";
 
 /// Splits `bpe_path` into its parts.
 ///
 /// # Errors
-/// Empty, relative, or naming something twice.
+/// A part is empty, relative, or named twice.
 pub fn split(path: &str) -> Result<Vec<PathBuf>, String> {
     let mut parts: Vec<PathBuf> = Vec::new();
     for part in path.split(':').filter(|part| !part.is_empty()) {
@@ -55,7 +55,7 @@ pub fn split(path: &str) -> Result<Vec<PathBuf>, String> {
     Ok(parts)
 }
 
-/// Room on the file system of `path`, in bytes.
+/// Space on the file system of `path`, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     pub free: u64,
@@ -73,14 +73,14 @@ pub fn room(path: &Path) -> io::Result<Room> {
 }
 
 impl Room {
-    /// Bytes that a cache may take here, `taken` by it already: the extension leaves some free.
+    /// Bytes that a cache may use here, including the `taken` ones. The extension keeps a reserve free.
     pub fn usable(&self, taken: u64) -> u64 {
         (self.free + taken).saturating_sub(extension::reserve(self.total))
     }
 }
 
-/// What each of the cache paths takes of `size` bytes, by the room there is: as the extension divides it. `see` turns a
-/// path of the server into one of this command.
+/// Divides `size` bytes among the cache paths by available space, in the same way as the extension. `see` translates a
+/// server path into a path of this command.
 pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> Vec<u64> {
     let rooms: Vec<_> = paths
         .iter()
@@ -89,7 +89,7 @@ pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> V
     extension::divide(size, &rooms)
 }
 
-/// So many percent of the room that the cache paths have, bytes: as the extension takes it where `bpe_size` is a percentage.
+/// `percent` of the space at the cache paths, in bytes, as the extension computes it for a percentage in `bpe_size`.
 pub fn part(percent: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> u64 {
     let rooms: Vec<_> = paths
         .iter()
@@ -98,12 +98,12 @@ pub fn part(percent: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> 
     extension::part(percent, &rooms).into_iter().flatten().sum()
 }
 
-/// Whether it can be seen how much room there is for a cache at this path.
+/// Whether the space for a cache at this path can be determined.
 pub fn is_known(path: &Path) -> bool {
     room_for_cache(path).is_some()
 }
 
-/// Whether the cache path lies on the file system of this folder.
+/// Whether the cache path is on the file system of this directory.
 pub fn share_disk(path: &Path, folder: &Path) -> bool {
     let cache = room_for_cache(path).map(|room| room.file_system);
     cache.is_some() && cache == fs::metadata(folder).ok().map(|meta| meta.dev())
@@ -120,7 +120,7 @@ fn room_for_cache(path: &Path) -> Option<extension::Room> {
     })
 }
 
-/// Bytes the cache file or files at `path` take already: they count as room.
+/// Bytes that existing cache files at `path` occupy; they count as available.
 pub fn taken(path: &Path) -> u64 {
     let size = |meta: &Metadata| meta.blocks() * 512;
     let Ok(meta) = fs::symlink_metadata(path) else {
@@ -143,10 +143,10 @@ pub fn taken(path: &Path) -> u64 {
         .sum()
 }
 
-/// Whether the server's user can get at `path` (as the server sees it) and write there.
+/// Whether the server's user can reach `path` (as the server sees it) and write there.
 ///
 /// # Errors
-/// Which folder or file stands in the way, and the command that mends it.
+/// The directory or file that denies it, and the command that fixes it.
 pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
     let allowed = |meta: &Metadata, bits: u32| {
         let mode = meta.mode();
@@ -186,7 +186,7 @@ pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
     ))
 }
 
-/// Whether this is a file with other contents than a cache, which the extension would not take.
+/// Whether this is a file with foreign contents, which the extension would reject.
 pub fn is_foreign_file(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let Ok(file) = open_plain(path) else {
@@ -197,12 +197,12 @@ pub fn is_foreign_file(path: &Path) -> bool {
         && (file.read_exact_at(&mut magic, 0).is_err() || magic != *MAGIC)
 }
 
-/// Whether files in this folder can be opened with O_DIRECT, by trying one without a name.
+/// Whether files in this directory can be opened with O_DIRECT; tries an unnamed file.
 pub fn direct_io(folder: &Path) -> io::Result<bool> {
     let file = match unnamed(folder, OFlags::DIRECT) {
         Ok(file) => file,
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            // Some file systems refuse at open; make sure it is O_DIRECT that they refuse.
+            // Some file systems fail at open: verify that O_DIRECT is the reason.
             return unnamed(folder, OFlags::empty()).map(|_| false);
         }
         Err(error) => return Err(error),
@@ -215,7 +215,7 @@ pub fn direct_io(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Memory that O_DIRECT takes.
+/// A buffer aligned for O_DIRECT.
 pub struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
@@ -223,7 +223,7 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `length` zero bytes.
+    /// A buffer of `length` zero bytes.
     pub fn new(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);

@@ -1,4 +1,4 @@
-//! What an executable or library imports and exports, from its dynamic symbol table.
+//! Imports and exports of an executable or library, from its dynamic symbol table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,7 @@ use object::{
 
 use crate::files::open_plain;
 
-/// How the error of a file ends that is shorter than its own tables say.
+/// End of the error message for a file that is shorter than its own tables say.
 pub const CUT_OFF: &str = "is cut off: it is shorter than its own tables say";
 
 /// The dynamic symbols of one ELF file.
@@ -28,9 +28,9 @@ pub struct Symbols {
     pub architecture: Architecture,
     pub imports: BTreeSet<String>,
     pub exports: BTreeSet<String>,
-    /// Which release it is, if it is a server.
+    /// The server release, if it is a server.
     pub release: Option<Release>,
-    /// Functions for asynchronous I/O that are part of it.
+    /// Asynchronous I/O functions that are linked in statically.
     linked_in: BTreeMap<String, Inside>,
 }
 
@@ -38,11 +38,11 @@ impl Symbols {
     /// Reads only the tables, not the whole file.
     ///
     /// # Errors
-    /// A text: cannot be opened, or is not an ELF file with symbols one can read.
+    /// A message: the file cannot be opened, or is no ELF file with readable symbols.
     pub fn of(path: &Path) -> Result<Self, String> {
         let file =
             open_plain(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
-        // Whoever loads such a file dies of it: its memory ends before its contents do.
+        // Loading a truncated file kills the process, because its mappings extend beyond the end of the file.
         if is_cut_off(&file).map_err(|error| format!("cannot read {}: {error}", path.display()))? {
             return Err(format!("{} {CUT_OFF}", path.display()));
         }
@@ -87,10 +87,10 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Judges it as the executable of a server, as the plugin does inside.
+    /// Judges a server executable by the same rules as the plugin inside the process.
     ///
     /// # Errors
-    /// When its calls would not all be seen, whatever the server is told to use.
+    /// The hooks would miss some of its calls with any server option.
     pub fn judge(&self) -> Result<Verdict, Refusal> {
         if self.imports.is_empty() {
             return Err(Refusal::linked_statically());
@@ -102,7 +102,7 @@ impl Symbols {
     }
 }
 
-/// Whether an ELF file of 64 bits ends before its table of sections does, which linkers put at its end.
+/// Whether a 64-bit ELF file is truncated. Linkers put the section table at the end, so the file must contain all of it.
 fn is_cut_off(file: &File) -> io::Result<bool> {
     const CLASS: usize = 4;
     const OF_64_BITS: u8 = 2;
@@ -112,7 +112,7 @@ fn is_cut_off(file: &File) -> io::Result<bool> {
         return Ok(false);
     }
     let short = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
-    // Where the table begins, how long an entry is, and how many there are.
+    // Offset of the table, size of an entry, and number of entries.
     let offset = u64::from_le_bytes(std::array::from_fn(|n| header[40 + n]));
     let end = offset.saturating_add(short(58) * short(60));
     Ok(read < header.len() || end > file.metadata()?.len())
@@ -123,14 +123,14 @@ fn is_cut_off(file: &File) -> io::Result<bool> {
 pub struct Glibc(u32, u32);
 
 impl Glibc {
-    /// Of a name such as `GLIBC_2.28`; a third part does not count.
+    /// Parses a name such as `GLIBC_2.28`; ignores a third component.
     fn named(name: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
         let mut parts = text.split('.').map(|part| part.parse().ok());
         Some(Self(parts.next()??, parts.next()??))
     }
 
-    /// The newest one that a file asks for; none if it asks for none or cannot be read.
+    /// The newest version that a file requires; `None` if it requires none or is unreadable.
     pub fn wanted_by(path: &Path) -> Option<Self> {
         Self::newest(path, |versions| {
             let mut names = Vec::new();
@@ -144,7 +144,7 @@ impl Glibc {
         })
     }
 
-    /// The newest one that a file is; none if it is no C library or cannot be read.
+    /// The newest version that a file defines; `None` if it is no C library or is unreadable.
     pub fn of(path: &Path) -> Option<Self> {
         Self::newest(path, |versions| {
             let mut names = Vec::new();
@@ -185,7 +185,7 @@ impl fmt::Display for Glibc {
     }
 }
 
-/// Whether a file that a process has mapped is the GNU C library, by its name. Before 2.34 that has the version in it.
+/// Whether a file mapped by a process is the GNU C library, by its name. Before 2.34 the name contains the version.
 pub fn is_c_library(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| {
@@ -193,7 +193,7 @@ pub fn is_c_library(path: &Path) -> bool {
     })
 }
 
-/// The tables of versions in a file.
+/// Symbol version tables of a file.
 struct Versions<'data> {
     endian: Endianness,
     needed: Option<(
@@ -206,8 +206,8 @@ struct Versions<'data> {
     )>,
 }
 
-/// As the plugin finds it in the process: the second word of the declaration of the binary log's plugin points to a descriptor
-/// that begins with the interface version.
+/// Reads the release the way the plugin does in memory. The second word of the binary log plugin's declaration points
+/// to a descriptor, which begins with the interface version.
 fn release<'data, R: ReadRef<'data>>(
     object: &object::File<'data, R>,
     maker: Maker,
@@ -220,8 +220,7 @@ fn release<'data, R: ReadRef<'data>>(
         object.segments().find_map(find)
     };
     let slot = declarations.checked_add(8)?;
-    // A program that may lie anywhere has the address in its relocations: there as a number, or as that of a symbol that others may
-    // replace.
+    // A position-independent executable keeps the address in its relocations: as a number, or as the address of a replaceable symbol.
     let relocated = object
         .dynamic_relocations()
         .into_iter()
@@ -241,7 +240,7 @@ fn release<'data, R: ReadRef<'data>>(
         Some(address) if address != 0 => address,
         _ => u64::from_le_bytes(read(slot, 8)?.try_into().ok()?),
     };
-    // At 0 lies the file's own header.
+    // Address 0 is the file's own header.
     if descriptor == 0 {
         return None;
     }
@@ -259,10 +258,10 @@ impl Executable for Symbols {
     }
 }
 
-/// What lies in a file, by the addresses it is made for.
+/// Contents of a file by virtual address.
 struct Contents<'data, 'file, R: ReadRef<'data>> {
     object: &'file object::File<'data, R>,
-    /// Of `syscall`, through which a library that is linked in may reach the kernel.
+    /// Slots of `syscall`, by which a statically linked library may reach the kernel.
     slots: BTreeSet<u64>,
 }
 
@@ -371,7 +370,7 @@ mod tests {
             assert!(done.success());
             Symbols::of(&built).unwrap().release
         };
-        // As one's own, and as what others may replace.
+        // As a local symbol, and as one that other files may replace.
         for interface in ["static", ""] {
             let release = release_of(&declared(interface)).unwrap();
             assert_eq!(release.to_string(), "MariaDB 10.11.5", "{interface}");

@@ -1,19 +1,19 @@
-//! What a command ends with when it does not succeed, and the exit codes.
+//! Failures of commands, and the exit codes.
 //!
 //! | code | meaning |
 //! |---|---|
-//! | 0 | done; `status`: active; `doctor`: nothing stands in the way |
-//! | 1 | `status`: not active; `doctor`: something stands in the way; `enable`: refused, nothing was changed |
+//! | 0 | success; `status`: active; `doctor`: no obstacle |
+//! | 1 | `status`: not active; `doctor`: an obstacle; `enable`: refused, nothing was changed |
 //! | 2 | wrong usage |
-//! | 3 | the server cannot be reached or refuses the login |
-//! | 4 | a step failed; what had been changed was put back, or the message says what was not |
+//! | 3 | the server is unreachable or refuses the login |
+//! | 4 | a step failed; its changes were undone, or the message names the remaining ones |
 
 use std::fmt;
 use std::process::ExitCode;
 
 use crate::terminal::indented;
 
-/// The exit codes of every subcommand.
+/// Exit codes of every subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -30,7 +30,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error for a person: what happened, why, and what to do.
+/// An error message: event, reason and advice.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
@@ -51,12 +51,12 @@ impl Failure {
         Self::new(Exit::Usage, what)
     }
 
-    /// Refused before anything was changed.
+    /// Refused before any change.
     pub fn refused(what: impl Into<String>) -> Self {
         Self::new(Exit::No, what)
     }
 
-    /// A step that did not work.
+    /// A step failed.
     pub fn step(what: impl Into<String>) -> Self {
         Self::new(Exit::Failed, what)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The exit code for any error that leaves `main`.
+/// The exit code for an error that leaves `main`.
 pub fn exit_of(error: &anyhow::Error) -> Exit {
     error
         .downcast_ref::<Failure>()

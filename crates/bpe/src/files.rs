@@ -1,11 +1,12 @@
-//! File work for a server: its option file, its library, directories for its cache, files that it left, and records.
+//! File operations for a server: its option file, library, cache directories, leftover files and records.
 //!
-//! A path may lead through a directory that another user can change while this command works. So [`Directory::open`] walks from `/`, one name
-//! after the other, and takes a directory only if it belongs to root or to this command's user and nobody else may write to it. What is
-//! named in such a directory changes by no other hand, and the work is done by its descriptor.
+//! A path may pass through a directory that another user can change while this command runs. [`Directory::open`]
+//! therefore walks from `/`, one name at a time. It accepts a directory only if root or this command's user owns it and
+//! no other user may write to it. Entries of such a directory cannot change underneath, and all work uses its
+//! descriptor.
 //!
-//! A symbolic link is followed only where root or this user made it. A sticky directory, such as `/tmp`, is passed where the next name
-//! belongs to root or this user, since others can neither rename nor remove that.
+//! A symbolic link is followed only if root or this user made it. A sticky directory such as `/tmp` is passed if the
+//! next name belongs to root or this user, because others can neither rename nor remove that name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,23 +19,23 @@ use interface::left_out;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-/// Links that one path may lead through, as in the kernel.
+/// Limit on symbolic links in one path, as in the kernel.
 const MOST_LINKS: usize = 40;
 const OPEN: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Bits of write permission for others than the owner.
+/// Write permission for group and others.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// A directory that nobody but root, this command's user, and perhaps one user of a server may change.
+/// A directory that only root, this command's user, and perhaps one server's user may change.
 #[derive(Debug)]
 pub struct Directory {
     directory: OwnedFd,
 }
 
-/// Whom directories on the way may belong to.
+/// Users that may own the directories of a path.
 #[derive(Clone, Copy)]
 struct Trusted {
     own: u32,
@@ -60,7 +61,7 @@ impl Directory {
         Self::walk(path, None)
     }
 
-    /// Opens a directory that `user`, a server's, may change as well. Removing a plain file there grants that user nothing.
+    /// Opens a directory that `user`, a server's user, may change as well. Removing a plain file there grants that user nothing.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -78,7 +79,7 @@ impl Directory {
         }
         let mut left = names(path);
         let mut way = vec![rustix::fs::open("/", OPEN, Mode::empty())?];
-        // For messages.
+        // Used in messages only.
         let mut place = PathBuf::from("/");
         let mut links = 0;
         loop {
@@ -130,10 +131,11 @@ impl Directory {
         })
     }
 
-    /// The same, made where it is missing, together with those above it: of this user, with mode 0700.
+    /// Opens a directory as [`Self::open`] does, and creates it and its parents if missing. New ones belong to this
+    /// user and have mode 0700.
     ///
     /// # Errors
-    /// As [`Self::open`], or the kernel's.
+    /// As [`Self::open`], or the kernel's error.
     pub fn open_or_make(path: &Path) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -146,10 +148,10 @@ impl Directory {
         }
     }
 
-    /// Takes the rights of others to look into a directory of this user.
+    /// Removes other users' permissions from a directory of this user.
     ///
     /// # Errors
-    /// It belongs to another user, or the kernel's.
+    /// Another user owns it, or the kernel's error.
     pub fn make_private(&self) -> io::Result<()> {
         let meta = rustix::fs::fstat(&self.directory)?;
         if meta.st_uid != rustix::process::geteuid().as_raw() {
@@ -161,10 +163,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether this user may make and remove files here.
+    /// Whether this user may create and remove files here.
     ///
     /// # Errors
-    /// Why not.
+    /// The kernel's error that denies it.
     pub fn may_write(&self) -> io::Result<()> {
         let access = rustix::fs::Access::WRITE_OK;
         rustix::fs::accessat(&self.directory, ".", access, AtFlags::EACCESS)?;
@@ -174,16 +176,16 @@ impl Directory {
     /// Device and inode.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         let meta = rustix::fs::fstat(&self.directory)?;
         Ok((meta.st_dev, meta.st_ino))
     }
 
-    /// Owner and permission bits of an entry, which is no link that is followed; None where there is none.
+    /// Owner and permission bits of an entry; `None` if missing. Does not follow a link.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(meta) => Ok(Some(meta)),
@@ -192,10 +194,10 @@ impl Directory {
         }
     }
 
-    /// Opens a plain file to read it. A pipe is refused, and not waited for.
+    /// Opens a plain file for reading. Refuses a pipe instead of waiting for its writer.
     ///
     /// # Errors
-    /// It is no plain file, or the kernel's.
+    /// It is no plain file, or the kernel's error.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file =
@@ -208,10 +210,10 @@ impl Directory {
         plain(File::from(file))
     }
 
-    /// What a plain file holds; None where there is none.
+    /// Contents of a plain file; `None` if missing.
     ///
     /// # Errors
-    /// It is no plain file, longer than `most` bytes, or the kernel's.
+    /// It is no plain file, longer than `most` bytes, or the kernel's error.
     pub fn read(&self, name: &OsStr, most: u64) -> io::Result<Option<Vec<u8>>> {
         match self.open_file(name) {
             Ok(file) => bounded(file, most).map(Some),
@@ -220,10 +222,10 @@ impl Directory {
         }
     }
 
-    /// Writes a file that must not exist yet, to the disk, with this mode whatever the umask.
+    /// Creates a file that must not exist yet, and flushes it to disk. The umask does not affect its mode.
     ///
     /// # Errors
-    /// The kernel's; nothing is left then.
+    /// The kernel's error; no file is left behind.
     pub fn write_new(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -241,10 +243,10 @@ impl Directory {
         })
     }
 
-    /// Writes a file in place of the one that is there, which is kept aside with its owner and mode until [`Replaced::done`].
+    /// Replaces a file. The old one is kept aside with its owner and mode until [`Replaced::done`].
     ///
     /// # Errors
-    /// The kernel's; the old file is then in its place.
+    /// The kernel's error; the old file is then in its place.
     pub fn replace(self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<Replaced> {
         let (new, aside) = (beside(name, "new"), beside(name, "old"));
         self.write_new(&new, contents, mode)?;
@@ -271,10 +273,10 @@ impl Directory {
         }
     }
 
-    /// Writes a file in place of the one that is there, whole or not at all.
+    /// Replaces or creates a file atomically.
     ///
     /// # Errors
-    /// What is there is no plain file, or the kernel's; the old file is then in its place.
+    /// The entry is no plain file, or the kernel's error; the old file is then in its place.
     pub fn write_over(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
         if !self.entry(name)?.is_none_or(|meta| is_plain(&meta)) {
             return Err(io::Error::other("what is there is no plain file"));
@@ -282,7 +284,7 @@ impl Directory {
         self.write_over_any(name, contents, mode)
     }
 
-    /// The same in place of whatever is there but a directory.
+    /// Like [`Self::write_over`], but replaces any entry except a directory.
     fn write_over_any(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
         let new = beside(name, "new");
         self.write_new(&new, contents, mode)?;
@@ -304,7 +306,7 @@ impl Directory {
     fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let here = &self.directory;
         match rustix::fs::renameat_with(here, from, here, to, RenameFlags::NOREPLACE) {
-            // The file system cannot refuse to replace; nobody else writes here.
+            // The file system does not support `NOREPLACE`. A check first is enough, as nothing else writes here.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 if self.entry(to)?.is_some() {
                     return Err(io::ErrorKind::AlreadyExists.into());
@@ -316,10 +318,10 @@ impl Directory {
         }
     }
 
-    /// Removes a plain file, if it is there.
+    /// Removes a plain file, if it exists.
     ///
     /// # Errors
-    /// It is no plain file, or the kernel's.
+    /// It is no plain file, or the kernel's error.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         match self.entry(name)? {
             None => Ok(()),
@@ -331,10 +333,10 @@ impl Directory {
         }
     }
 
-    /// Removes a plain file or a symbolic link, if it is there; what a link leads to stays.
+    /// Removes a plain file or a symbolic link, if it exists; a link's target stays.
     ///
     /// # Errors
-    /// It is something else, or the kernel's.
+    /// It is something else, or the kernel's error.
     pub fn remove_file_or_link(&self, name: &OsStr) -> io::Result<()> {
         let is_link = |meta: Stat| FileType::from_raw_mode(meta.st_mode) == FileType::Symlink;
         if !self.entry(name)?.is_some_and(is_link) {
@@ -344,10 +346,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes a directory of mode 0700 for a user.
+    /// Creates a directory of mode 0700 for a user.
     ///
     /// # Errors
-    /// The kernel's; nothing is left then.
+    /// The kernel's error; no directory is left behind.
     pub fn make(&self, name: &OsStr, owner: u32, group: Option<u32>) -> io::Result<()> {
         rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
         let given = rustix::fs::openat(
@@ -359,7 +361,7 @@ impl Directory {
         .and_then(|made| {
             let owner = rustix::fs::Uid::from_raw(owner);
             rustix::fs::fchown(&made, Some(owner), group.map(rustix::fs::Gid::from_raw))?;
-            // The umask took bits away.
+            // The umask removed bits.
             rustix::fs::fchmod(&made, Mode::RWXU)
         });
         given.map_err(|error| {
@@ -368,10 +370,10 @@ impl Directory {
         })
     }
 
-    /// Makes a directory of mode 0700 with the rights of a server's user, to whom it then belongs.
+    /// Creates a directory of mode 0700 with the rights of a server's user, who then owns it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn make_as(&self, name: &OsStr, user: u32, group: Option<u32>) -> io::Result<()> {
         let _rights = Rights::of(user, group)?;
         rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
@@ -381,16 +383,16 @@ impl Directory {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
         rustix::fs::unlinkat(&self.directory, name, AtFlags::REMOVEDIR)?;
         Ok(())
     }
 
-    /// The same with the rights of a server's user.
+    /// Removes an empty directory with the rights of a server's user.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn remove_directory_as(
         &self,
         name: &OsStr,
@@ -402,7 +404,8 @@ impl Directory {
     }
 }
 
-/// The rights to files that this thread has lent from a server's user, until they are dropped. Only root can; others keep their own.
+/// File-access rights of a server's user, assumed by this thread until dropped. Only root can assume them; for other
+/// users nothing changes.
 struct Rights {
     user: u32,
     group: u32,
@@ -410,8 +413,9 @@ struct Rights {
 
 impl Rights {
     fn of(user: u32, group: Option<u32>) -> io::Result<Self> {
-        // SAFETY: the calls take numbers and change this thread alone; the kernel refuses what it may not, and a call with no user only tells
-        // the one that counts. With another user than root the thread also loses root's capabilities for files.
+        // SAFETY: the calls take integers and affect this thread only. The kernel refuses what the caller may not do. A
+        // call with an invalid user only returns the current one. With a user other than root, the thread also loses
+        // root's file capabilities.
         let (before, now) = unsafe {
             let before = Self {
                 group: libc::setfsgid(group.unwrap_or(user)) as u32,
@@ -428,7 +432,7 @@ impl Rights {
 
 impl Drop for Rights {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: as in `of`.
         unsafe {
             libc::setfsuid(self.user);
             libc::setfsgid(self.group);
@@ -436,7 +440,7 @@ impl Drop for Rights {
     }
 }
 
-/// A file that was written in place of another one, or of none.
+/// A file that was written in place of an old one, or of none.
 #[derive(Debug)]
 pub struct Replaced {
     directory: Directory,
@@ -445,17 +449,17 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Removes the file of before.
+    /// Removes the old file.
     pub fn done(&self) {
         if let Some(aside) = &self.aside {
             let _ = self.directory.remove(aside);
         }
     }
 
-    /// Removes the new file and puts the one of before into its place.
+    /// Removes the new file and restores the old one.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn put_back(&self) -> io::Result<()> {
         self.directory.remove(&self.name)?;
         match &self.aside {
@@ -465,15 +469,15 @@ impl Replaced {
     }
 }
 
-/// Opens a plain file to read it, wherever it is and whoever wrote it. A pipe or a device is refused, and not waited for.
+/// Opens a plain file for reading, in any directory and of any owner. Refuses a pipe or a device instead of waiting for it.
 ///
 /// # Errors
-/// It is no plain file, or the kernel's.
+/// It is no plain file, or the kernel's error.
 pub fn open_plain(path: &Path) -> io::Result<File> {
     open_plain_with(path, OFlags::empty())
 }
 
-/// The same with more flags.
+/// Like [`open_plain`], with additional flags.
 ///
 /// # Errors
 /// As [`open_plain`].
@@ -482,7 +486,7 @@ pub fn open_plain_with(path: &Path, more: OFlags) -> io::Result<File> {
     plain(rustix::fs::open(path, flags | more, Mode::empty())?.into())
 }
 
-/// Whether a file, by whatever links of root or this user, is one that only those may change.
+/// Whether only root or this user may change a file. Links on its path must belong to one of them.
 pub fn is_administrators(path: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();
@@ -512,7 +516,7 @@ pub fn is_administrators(path: &Path) -> bool {
     false
 }
 
-/// Reads a plain file, wherever it is and whoever wrote it.
+/// Reads a plain file, in any directory and of any owner.
 ///
 /// # Errors
 /// It is longer than `most` bytes, or as [`open_plain`].
@@ -520,16 +524,16 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(open_plain(path)?, most)
 }
 
-/// A new file without a name in a directory that may be another user's, gone when it is closed.
+/// Creates an unnamed file, which disappears when it is closed. The directory may belong to another user.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn unnamed(directory: &Path, flags: OFlags) -> io::Result<File> {
     let directory = rustix::fs::open(directory, OPEN, Mode::empty())?;
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
     match rustix::fs::openat(&directory, ".", OFlags::TMPFILE | flags, mode) {
-        // File systems without O_TMPFILE answer in various ways.
+        // File systems without O_TMPFILE return different errors.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = format!(".bpe-doctor-{}", std::process::id());
             let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -541,25 +545,25 @@ pub fn unnamed(directory: &Path, flags: OFlags) -> io::Result<File> {
     }
 }
 
-/// Writes a file that this command's user has named, whole or not at all. What is there, a link as well, is replaced.
+/// Writes a file that this command's user named, atomically. Replaces an existing entry, even a link.
 ///
 /// # Errors
-/// The kernel's; the file is then as it was.
+/// The kernel's error; the file is then unchanged.
 pub fn save(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let (directory, name) = named(path)?;
     directory.write_over_any(name, contents, mode)
 }
 
-/// The same for a file that must not exist yet.
+/// Like [`save`], for a file that must not exist yet.
 ///
 /// # Errors
-/// The kernel's; nothing is left then.
+/// The kernel's error; no file is left behind.
 pub fn save_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let (directory, name) = named(path)?;
     directory.write_new(name, contents, mode)
 }
 
-/// The directory of a file that this command's user has named, whosever it is.
+/// The directory and name of a file that this command's user named; any user may own the directory.
 fn named(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     let above = match above.as_os_str().is_empty() {
@@ -571,7 +575,7 @@ fn named(path: &Path) -> io::Result<(Directory, &OsStr)> {
     Ok((Directory { directory }, name))
 }
 
-/// The name of a file for a moment beside another one.
+/// A temporary file name beside another file.
 fn beside(name: &OsStr, what: &str) -> OsString {
     let mut beside = OsString::from(".");
     beside.push(name);
@@ -583,10 +587,10 @@ fn is_plain(meta: &Stat) -> bool {
     FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile
 }
 
-/// The directory of a path, and its last name.
+/// Splits a path into its directory and its last name.
 ///
 /// # Errors
-/// The path has no such name.
+/// The path has no last name.
 pub fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     match (path.parent(), path.file_name()) {
         (Some(directory), Some(name)) => Ok((directory, name)),
@@ -610,7 +614,7 @@ fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Names of a path, the first one last.
+/// Components of a path in reverse order.
 fn names(path: &Path) -> Vec<OsString> {
     let mut names: Vec<_> = path
         .components()
@@ -629,7 +633,8 @@ fn check(meta: &Stat, trusted: Trusted, is_last: bool) -> Result<(), String> {
     if !is_known && !left_out!("owners-on-the-way") {
         return Err(belongs(meta.st_uid));
     }
-    // Where root makes files, their names must be out of others' reach, too. What a server's user does with its own directory is its affair.
+    // A sticky last directory is not enough where root creates files: others could create the same names. A server's
+    // user may do as it likes in its own directory.
     let is_sticky = meta.st_mode & STICKY != 0 && (!is_last || trusted.server.is_some());
     let is_its_own = trusted.is_server(meta.st_uid);
     let is_open = meta.st_mode & OTHERS_WRITE != 0 && !left_out!("writers-on-the-way");
@@ -683,7 +688,7 @@ mod tests {
             assert!(Directory::open(&below).is_err(), "{bits:o}");
             assert!(Directory::open(&above).is_err(), "{bits:o}");
         }
-        // Others can rename nothing of ours in a sticky one, but make files.
+        // In a sticky directory, others cannot rename our files, but can create files.
         mode(&above, 0o1777);
         Directory::open(&below).unwrap();
         assert!(Directory::open(&above).is_err());
@@ -732,7 +737,7 @@ mod tests {
         ] {
             assert_eq!(is_administrators(&path(name)), wanted, "{name}");
         }
-        // For the other user: its own directory, and no link in it.
+        // For the other user: its own directory, without a link in the path.
         Directory::open_of(&path("others"), OTHER).unwrap();
         assert!(Directory::open_of(&path("others/link"), OTHER).is_err());
         assert!(Directory::open_of(&path("others"), OTHER - 1).is_err());
@@ -828,7 +833,7 @@ mod tests {
         in_others
             .remove_directory_as(name, OTHER, Some(OTHER))
             .unwrap();
-        // This thread is root again.
+        // The thread has root's rights again.
         fs::write(own.join("file"), "").unwrap();
         assert_eq!(fs::metadata(own.join("file")).unwrap().uid(), 0);
     }

@@ -1,4 +1,4 @@
-//! Whether the extension can follow a server: what the plugin will say inside it, said from outside.
+//! Whether the hooks can intercept a server's calls: predicts the plugin's verdict from outside the process.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,20 +12,20 @@ use crate::process::Process;
 use crate::server::Server;
 use crate::state::state;
 
-/// The answer for a server.
+/// The verdict on a server.
 pub enum Answer {
-    /// It can be followed.
+    /// The hooks see all of its calls.
     Works(Verdict),
     /// The extension is, or would be, passive.
     Refused(Refusal),
-    /// The plugin is there, and says why it is passive.
+    /// The plugin is loaded and reports why it is passive.
     Passive(String),
 }
 
-/// Judges a server by its executable and what its process uses; where the plugin is loaded, it has looked itself.
+/// Judges a server by its executable and by the I/O interfaces that its process uses. A loaded plugin has judged the server already.
 ///
 /// # Errors
-/// A text why the executable cannot be read.
+/// A message: the executable cannot be read.
 pub fn of(server: &mut Server, process: &Process) -> Result<Answer, String> {
     let symbols = Symbols::of(&process.executable())?;
     let loaded = state(server).unwrap_or_default();
@@ -38,7 +38,7 @@ pub fn of(server: &mut Server, process: &Process) -> Result<Answer, String> {
             });
         }
         "" => in_use(process, native_aio(server)),
-        // Bounded reads of the extension look like libaio of the server's.
+        // The extension's bounded reads would look like the server's use of libaio.
         _ => InUse::NOTHING,
     };
     Ok(match judged(&symbols, in_use) {
@@ -53,13 +53,13 @@ fn judged(symbols: &Symbols, in_use: InUse) -> Result<Verdict, Refusal> {
     Ok(verdict)
 }
 
-/// Whether InnoDB says that it uses native asynchronous I/O.
+/// Whether InnoDB's variable enables native asynchronous I/O.
 pub fn native_aio(server: &mut Server) -> bool {
     let value = server.variable("innodb_use_native_aio").ok().flatten();
     matches!(value.as_deref(), Some("ON" | "1"))
 }
 
-/// What the process uses; where one may not look, what InnoDB's variable says.
+/// The interfaces that the process uses. Without the permission to inspect it, InnoDB's variable decides.
 fn in_use(process: &Process, native_aio: bool) -> InUse {
     let unknown = if native_aio { None } else { Some(false) };
     InUse {
@@ -77,7 +77,7 @@ fn uses_libaio(process: &Process) -> Option<bool> {
     )
 }
 
-/// Whether the process has an io_uring open; None when one may not look.
+/// Whether the process has an io_uring open; `None` without the permission to inspect it.
 pub fn uses_io_uring(process: &Process) -> Option<bool> {
     let entries = fs::read_dir(format!("/proc/{}/fd", process.pid)).ok()?;
     Some(entries.flatten().any(|entry| {
@@ -85,7 +85,7 @@ pub fn uses_io_uring(process: &Process) -> Option<bool> {
     }))
 }
 
-/// The refusal as a failure of a command that has changed nothing.
+/// The refusal as a failure of a command that changed nothing.
 pub fn failure(refusal: &Refusal) -> Failure {
     Failure::refused(format!("{}; nothing was changed", refusal.missing)).advise(refusal.remedy)
 }

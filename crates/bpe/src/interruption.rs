@@ -1,4 +1,4 @@
-//! Whether somebody wants the command to end: by Ctrl-C, or as `systemctl stop` does.
+//! Termination requests: Ctrl-C, or a signal such as that of `systemctl stop`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 
 use crate::failure::{Exit, Failure};
 
-/// Between two looks while the command waits.
+/// Polling interval of a waiting command.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// From now on the first signal is only noted, so that what was begun can be ended in order. A second one ends the command.
+    /// Catches signals. The first one is only recorded, so that running work can end in order. A second one ends the command.
     ///
     /// # Errors
     /// Signals cannot be caught.
@@ -34,7 +34,7 @@ impl Interruption {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits for so long, or until it comes.
+    /// Waits for this time, or until a signal arrives.
     pub fn wait(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.came() {

@@ -1,4 +1,4 @@
-//! Each check that is left out on purpose is noticed by the unit tests beside it.
+//! Verifies that unit tests detect each check that is left out on purpose.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn each_check_that_is_left_out_is_noticed() {
     let is_root = rustix::process::geteuid().is_root();
     let mut unnoticed = Vec::new();
     for (check, names) in CHECKS {
-        // Only root makes files of another user.
+        // Only root can create files of another user.
         if *names == "files::" && !is_root {
             continue;
         }

@@ -1,7 +1,7 @@
-//! Files of the cache that a server leaves to its next process: on the cache disks, and in memory.
+//! Cache files that a server leaves for its next process: on the cache disks, and in memory.
 //!
-//! They have a name made of the host's name and the data directory ([`interface::owner`]), so that those of
-//! another server in the same folders are left alone.
+//! Their names contain the host name and the data directory ([`interface::owner`]). Files of other servers in the same
+//! directories are never touched.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use rustix::fs::FlockOperation;
 use crate::files::{self, Directory};
 use crate::process::Process;
 
-/// Kinds of files on the cache disks: the cache, what it needs after the machine's restart, and the same that is not finished.
+/// Kinds of files on the cache disks: the cache, the data for a restart of the host, and its incomplete version.
 const ON_DISK: [&str; 3] = ["cache", "image", "image-new"];
 
-/// Those that are there, and belong to the server's user. `folders`: what `bpe_path` names; `memory`: `bpe_persist_path`.
+/// Existing files that belong to the server's user. `folders`: directories in `bpe_path`; `memory`: `bpe_persist_path`.
 pub fn find(process: &Process, folders: &[PathBuf], memory: &Path) -> Vec<PathBuf> {
     let Some(stem) = stem_of(process) else {
         return Vec::new();
@@ -34,10 +34,10 @@ pub fn find(process: &Process, folders: &[PathBuf], memory: &Path) -> Vec<PathBu
         .collect()
 }
 
-/// Removes one of them.
+/// Removes one of the files.
 ///
 /// # Errors
-/// It belongs to another user by now, or another process has locked it: a server uses it.
+/// Another user owns it by now, or a running server has locked it.
 pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let (folder, name, file) = opened(process, path).map_err(text)?;
@@ -48,7 +48,7 @@ pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     folder.remove(name).map_err(text)
 }
 
-/// The folder of a file of the server's user, its name there, and the file.
+/// Opens a file of the server's user. Returns its directory, name and descriptor.
 fn opened<'a>(process: &Process, path: &'a Path) -> io::Result<(Directory, &'a OsStr, File)> {
     let (folder, name) = files::split(path)?;
     let folder = Directory::open_of(folder, process.uid)?;
@@ -59,7 +59,7 @@ fn opened<'a>(process: &Process, path: &'a Path) -> io::Result<(Directory, &'a O
     }
 }
 
-/// What the names of its files begin with. Not known of a server that has another root, whose host's name may be another.
+/// Name prefix of the server's files. Unknown for a server with another root, because its host name may differ.
 fn stem_of(process: &Process) -> Option<String> {
     if !process.shares_root() || !shares_host_name(process.pid) {
         return None;

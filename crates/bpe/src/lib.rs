@@ -1,11 +1,12 @@
-//! Everything of the command `bpe`: installs the buffer pool extension on a server, takes it off again, shows
-//! how it does, and says beforehand whether it will help.
+//! Implementation of the command `bpe`: installs the buffer pool extension on a server, removes it, monitors it, and
+//! checks beforehand whether it will help.
 //!
-//! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`; [`command`] names them
-//! all. `cluster` knows which servers belong together. `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
-//! `pool` and `record` are the things `enable` changes and `disable` puts back.
+//! Each subcommand is a module with `Args` (parsed by clap) and `run(Args) -> Result<ExitCode>`; [`command`] lists all
+//! of them. `cluster` groups servers into clusters. `connection`, `server` and `process` find the server and its
+//! process. `library`, `server_options`, `snippet`, `pool` and `record` are changed by `enable` and restored by
+//! `disable`.
 //!
-//! What is public is what the command `bpe-lab` needs to talk to servers and people as this one does.
+//! The command `bpe-lab` uses the public items for the same access to servers and terminals.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 

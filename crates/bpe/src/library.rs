@@ -1,4 +1,4 @@
-//! The library `bpe.so`: where it is found, and how it gets into the server's `plugin_dir`.
+//! The library `bpe.so`: its search path, and its copy in the server's `plugin_dir`.
 
 use std::fs;
 use std::io;
@@ -14,8 +14,8 @@ use crate::server::Flavour;
 /// Its name in `plugin_dir`.
 pub const FILE_NAME: &str = "bpe.so";
 
-/// Where the library lies: as the user says, beside the command (a build leaves it there under
-/// either name), or where a package puts it.
+/// Finds the library: as given by the user, beside the command (a build writes it there under either name), or in the
+/// directory of a package.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = given {
         return fs::canonicalize(path).map_err(|error| {
@@ -47,7 +47,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
         })
 }
 
-/// Whether this file is our plugin, for that server and this machine.
+/// Whether this file is our plugin for this product and architecture.
 pub fn check(path: &Path, flavour: Flavour, server: Option<Architecture>) -> Result<(), String> {
     let symbols = Symbols::of(path)?;
     let declaration = match flavour {
@@ -70,10 +70,10 @@ pub fn check(path: &Path, flavour: Flavour, server: Option<Architecture>) -> Res
     }
 }
 
-/// Bytes of a library; with debug information it has some 200 MiB.
+/// Maximum size of a library in bytes; with debug information it has about 200 MiB.
 const LONGEST: u64 = 1 << 30;
 
-/// Reads the library to copy it.
+/// Reads the library for copying.
 ///
 /// # Errors
 /// It cannot be read.

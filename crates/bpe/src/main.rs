@@ -1,4 +1,4 @@
-//! The command `bpe`. All of it lies in the library beside.
+//! The command `bpe`; the library contains its implementation.
 
 use std::process::ExitCode;
 

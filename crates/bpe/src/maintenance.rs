@@ -1,9 +1,9 @@
-//! Changing a server's plugins without side effects: the rights that takes, checked by statements
-//! that change nothing, and a session whose statements reach no replica.
+//! Changes of a server's plugins without side effects. Checks the required privileges by statements that change
+//! nothing, and provides a session whose statements reach no replica.
 //!
-//! CREATE FUNCTION is written to the binary log, and a replica without the library would stop at
-//! it; so `sql_log_bin` (and `wsrep_on` on Galera) is off for the session. MySQL's
-//! `super_read_only` refuses INSTALL PLUGIN; it is lifted for the moment, `read_only` stays.
+//! CREATE FUNCTION is written to the binary log, and a replica without the library would stop at it. Therefore
+//! `sql_log_bin` (and `wsrep_on` on Galera) is off in the session. MySQL's `super_read_only` refuses INSTALL PLUGIN, so
+//! it is lifted temporarily; `read_only` stays.
 
 use crate::connection::plain;
 use crate::failure::Failure;
@@ -11,22 +11,22 @@ use crate::quote::sql_account;
 use crate::server::{Flavour, Server, error_code};
 use crate::terminal::complain;
 
-/// "You need the ... privilege" in its several forms.
+/// Variants of "You need the ... privilege".
 const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
 /// "The server is running with the --super-read-only option".
 const READ_ONLY: u16 = 1290;
 
-/// Checks that the account may set global variables. Changes nothing.
+/// Checks that the account may set global variables, without changing anything.
 pub fn check_may_set(server: &mut Server) -> Result<(), Failure> {
     probe(server, 1)
 }
 
-/// Checks that the account may do what `enable` and `disable` do. Changes nothing.
+/// Checks that the account has all privileges for `enable` and `disable`, without changing anything.
 pub fn check_rights(server: &mut Server) -> Result<(), Failure> {
     probe(server, usize::MAX)
 }
 
-/// Tries the first so many of the statements that change nothing.
+/// Tries the first `count` of the statements that change nothing.
 fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
     let mut missing = Vec::new();
     let global = match server.flavour {
@@ -95,7 +95,7 @@ fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
     )))
 }
 
-/// The account that one is logged in as, as GRANT wants it.
+/// The current account in GRANT syntax.
 pub fn account(server: &mut Server) -> String {
     let account = server
         .value("SELECT CURRENT_USER()")
@@ -105,17 +105,17 @@ pub fn account(server: &mut Server) -> String {
     sql_account(&account)
 }
 
-/// A session in which nothing reaches a replica; `end` puts the server's switches back.
+/// A session whose statements reach no replica; `end` restores the server's variables.
 #[derive(Debug, Default)]
 pub struct Maintenance {
     lifted: bool,
 }
 
 impl Maintenance {
-    /// Prepares a session, and another one after it was lost. What was lifted before is put back at the end, too.
+    /// Prepares a session; also used for a new session after a lost one. `end` still restores what the lost session lifted.
     ///
     /// # Errors
-    /// In words. `super_read_only` may be lifted, and `end` is to be called.
+    /// A message. `super_read_only` may already be lifted, so call `end`.
     pub fn begin(&mut self, server: &mut Server) -> Result<(), String> {
         let run = |server: &mut Server, sql: &str| {
             server
@@ -131,14 +131,14 @@ impl Maintenance {
             run(server, "SET SESSION wsrep_on = OFF")?;
         }
         if is_on(server, "super_read_only")? {
-            // Before: the answer may be lost.
+            // Set before the statement, because its answer may be lost.
             self.lifted = true;
             run(server, "SET GLOBAL super_read_only = OFF")?;
         }
         Ok(())
     }
 
-    /// A server that was made writable meanwhile was promoted, and stays so.
+    /// Restores `super_read_only`. A server that became writable in between was promoted, and stays writable.
     pub fn end(self, server: &mut Server) -> Result<(), String> {
         if !self.lifted {
             return Ok(());
@@ -161,7 +161,7 @@ impl Maintenance {
     }
 }
 
-/// Whether `Maintenance` will lift super_read_only.
+/// Whether [`Maintenance`] will lift super_read_only.
 pub fn will_lift_read_only(server: &mut Server) -> Result<bool, Failure> {
     Ok(server.variable("super_read_only")?.as_deref() == Some("ON"))
 }

@@ -1,4 +1,4 @@
-//! Completions for shells and manual pages, made from what clap knows.
+//! Shell completions and manual pages, generated from clap's definitions.
 
 use std::fs;
 use std::io::{self, Write};
@@ -28,12 +28,12 @@ pub fn completions(args: CompletionsArgs, mut command: Command) -> anyhow::Resul
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
     clap_complete::generate(args.shell, &mut command, name, &mut script);
-    // Nobody reading any more is no failure.
+    // A closed pipe is no failure.
     let _ = io::stdout().write_all(&script);
     Ok(Exit::Ok.into())
 }
 
-/// `COMMAND.1`, and `COMMAND-NAME.1` for every subcommand.
+/// Writes `COMMAND.1`, and `COMMAND-NAME.1` for every subcommand.
 pub fn pages(args: ManArgs, command: Command) -> anyhow::Result<ExitCode> {
     let failed = |error: io::Error| {
         let what = format!(

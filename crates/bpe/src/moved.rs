@@ -1,10 +1,10 @@
-//! What was part of `bpe` once, and where it is now.
+//! Features that moved from `bpe` elsewhere, and their new places.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::failure::Failure;
 
-/// The sentence for a command line that is wrong only because something has moved.
+/// The message for a command line that is wrong only because a feature has moved.
 pub fn new_name(error: &clap::Error) -> Option<Failure> {
     let named = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

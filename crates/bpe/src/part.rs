@@ -1,7 +1,7 @@
-//! A cache's size as people give it: in bytes, or as a percentage of the room that its paths have.
+//! A cache size as users give it: in bytes, or as a percentage of the space at its paths.
 //!
-//! A percentage becomes bytes once, by the extension's own division, and the server is given the bytes: a size that followed the room
-//! would be another one at each start, with an empty cache.
+//! A percentage is converted to bytes once, by the extension's own division, and the server gets the bytes. A size that
+//! followed the free space would differ at each start, and the cache would start empty.
 
 use std::path::{Path, PathBuf};
 
@@ -12,24 +12,24 @@ use crate::process::Process;
 use crate::server::Server;
 use crate::size::{self, human};
 
-/// A size that is so near to the one that the server has is the same: a hundredth of it.
+/// Sizes that differ by at most 1/100 count as equal.
 const NEAR: u64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Bytes(u64),
-    /// Of the room, 1 to 100.
+    /// Percentage of the space, 1 to 100.
     Percent(u64),
 }
 
 /// Parses `100G` and `80%`.
 ///
 /// # Errors
-/// A text for the user: neither a size nor a percentage from 1 to 100.
+/// A message: neither a size nor a percentage from 1 to 100.
 pub fn parse(text: &str) -> Result<Amount, String> {
     let Some(percent) = text.trim().strip_suffix('%') else {
         return match size::parse(text)? {
-            // The server would take it for a percentage.
+            // The server would parse it as a percentage.
             bytes @ 1..=100 => Err(format!(
                 "`{text}` is so many bytes: write {bytes}% for that part of the room, or a size such as 100G"
             )),
@@ -44,19 +44,19 @@ pub fn parse(text: &str) -> Result<Amount, String> {
     }
 }
 
-/// What a percentage came to.
+/// A percentage converted to bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub bytes: u64,
-    /// How it came to that, for the user.
+    /// The derivation, for the user.
     pub why: String,
 }
 
-/// So many percent of the room at `paths`, as the server sees them, but no more than can be looked after with 4 % of the buffer pool, which
-/// has `pool` bytes, or had before it was lowered for the cache.
+/// `percent` of the space at `paths`, as the server sees them. Limited to the largest cache whose memory fits in 4 % of
+/// the buffer pool. `pool` is the pool's size in bytes, without an earlier lowering for the cache.
 ///
 /// # Errors
-/// The room cannot be seen or is not the cache's alone, or there is none.
+/// The space is unknown, not exclusive to the cache, or zero.
 pub fn of_room(
     percent: u64,
     paths: &[PathBuf],
@@ -99,7 +99,7 @@ pub fn of_room(
     Ok(part.or_as_it_is(now))
 }
 
-/// `most` is the largest cache that a pool of `pool` bytes should have.
+/// `most` is the largest cache for a pool of `pool` bytes.
 fn within(percent: u64, room: u64, pool: u64, most: u64) -> Result<Part, Failure> {
     if room == 0 {
         return Err(Failure::refused(format!(
@@ -132,7 +132,7 @@ fn within(percent: u64, room: u64, pool: u64, most: u64) -> Result<Part, Failure
 }
 
 impl Part {
-    /// The size that the server has already, if that is about the same: the room changes a little all the time.
+    /// Keeps the server's current size if it is about equal, because free space fluctuates.
     fn or_as_it_is(self, now: u64) -> Part {
         if now.abs_diff(self.bytes) > self.bytes / NEAR {
             return self;

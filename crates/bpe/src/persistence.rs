@@ -1,4 +1,4 @@
-//! Whether what is cached is there again after a restart: what the server needs for that, on its host.
+//! Whether the cache survives a restart: the server's requirements on its host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,18 +11,18 @@ use crate::server::Flavour;
 use crate::server_options::ServerOptions;
 use crate::size::human;
 
-/// `f_type` of the file systems whose change stamps prove that a file is what it was, as in the plugin's `mount`: ext2 to ext4, XFS, btrfs.
+/// `f_type` of file systems whose change stamps prove a file unchanged, as in the plugin's `mount`: ext2 to ext4, XFS, btrfs.
 const PROVABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// What an empty `bpe_persist_path` means.
+/// Effect of an empty `bpe_persist_path`.
 pub const EMPTY: &str = "bpe_persist_path is empty: the cache starts empty after each restart";
-/// `bpe_persist_path` of a server that has no plugin yet.
+/// Default `bpe_persist_path` for a server without the plugin.
 pub const USUAL: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
-/// Most containers get no more than this.
+/// Default size of `/dev/shm` in most containers.
 const OF_A_CONTAINER: u64 = 64 << 20;
 
-/// What stands in the way, and what to do.
+/// An obstacle and advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     pub what: String,
@@ -36,12 +36,12 @@ fn obstacle(what: impl Into<String>, advice: impl Into<String>) -> Obstacle {
     }
 }
 
-/// Bytes that a cache of `size` bytes keeps in memory for the next process: 12 for each page, and records of the files.
+/// Bytes of memory that a cache of `size` bytes persists for the next process: 12 per page, and the file records.
 pub fn needed(size: u64) -> u64 {
     (size / (16 << 10) * 12).saturating_add(1 << 20)
 }
 
-/// Whether the server can keep so many bytes in this folder, as it sees it. Returns what is good to know.
+/// Whether the server can keep `needed` bytes in this directory, as it sees it. Returns a description of size, place and duration.
 ///
 /// # Errors
 /// Why it cannot.
@@ -95,7 +95,7 @@ pub fn place(process: &Process, folder: &Path, needed: u64) -> Result<String, Ob
     Ok(format!("about {} in {shown}, {more}", human(needed)))
 }
 
-/// Bytes that are taken there for this already, by any server.
+/// Bytes that servers already use there for persisted caches.
 fn taken(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
@@ -107,7 +107,8 @@ fn taken(folder: &Path) -> u64 {
     sizes.map(|meta| meta.blocks() * 512).sum()
 }
 
-/// Whether files of the file system of `data` can be proven unchanged after a restart. `data` is a path as this command reaches it.
+/// Whether files on the file system of `data` can be proven unchanged after a restart. `data` is a path of this
+/// command's own mount namespace.
 ///
 /// # Errors
 /// Why they cannot.
@@ -158,7 +159,7 @@ pub fn loaded_early(
     ))
 }
 
-/// `bpe_persist_path` as the server has it.
+/// Value of `bpe_persist_path`, or its default.
 pub fn folder(variable: Option<&str>) -> PathBuf {
     variable.unwrap_or(USUAL).into()
 }
@@ -244,7 +245,7 @@ mod tests {
             Flavour::MySql,
             "[mysqld]\nearly-plugin-load = \"keyring.so;bpe=bpe.so\"\n"
         ));
-        // Only after InnoDB.
+        // Loaded only after InnoDB.
         assert!(!early(
             Flavour::MySql,
             "[mysqld]\nplugin-load-add = bpe=bpe.so\n"

@@ -1,7 +1,7 @@
-//! How far `innodb_buffer_pool_size` can be lowered for the memory the extension takes.
+//! How far `innodb_buffer_pool_size` can be lowered for the extension's memory.
 //!
-//! The reference lowers it by 4 %. We lower it by what the extension will really use, at most
-//! 4 %, in the steps the server allows:
+//! The reference lowers it by 4 %. This command lowers it by the memory that the extension will really use, at most 4
+//! %, in steps that the server allows:
 //!
 //! - MySQL, and MariaDB before 10.11.12, 11.4.6 and 11.8.2: multiples of
 //!   `innodb_buffer_pool_chunk_size` times the number of pool instances, never below one such
@@ -15,25 +15,25 @@ use crate::connection::plain;
 use crate::failure::Failure;
 use crate::server::{Server, error_code};
 
-/// The most of the pool that is taken away: 1 / 25 = 4 %.
+/// At most 1/25 of the pool (4 %) is taken away.
 const MOST: u64 = 25;
 const MIB: u64 = 1 << 20;
-/// What MariaDB allocates the pool in.
+/// MariaDB's allocation unit of the pool.
 const EXTENT: u64 = 8 * MIB;
-/// MySQL shrinks the pool in a background thread; a long transaction can hold that up.
+/// Resize timeout. MySQL shrinks the pool in a background thread, and a long transaction can delay that.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// MySQL's error while the pool is on its way to another size (ER_BUFPOOL_RESIZE_INPROGRESS). MariaDB, which resized in the
-/// background up to 10.11.11, has a general number and the same words.
+/// MySQL's error while a resize is running (ER_BUFPOOL_RESIZE_INPROGRESS). MariaDB up to 10.11.11 resized in the
+/// background, too; its error has a general number and the same text.
 const RESIZE_IN_PROGRESS: u16 = 3166;
 
-/// What is known of a server's pool. Sizes in bytes.
+/// A server's buffer pool. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
     pub size: u64,
-    /// Sizes are multiples of this.
+    /// Allowed sizes are multiples of this.
     pub step: u64,
-    /// The size beyond which the pool cannot grow without a restart, where there is one.
+    /// Maximum size without a restart, if limited.
     pub max: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ impl Pool {
         })
     }
 
-    /// What `innodb_buffer_pool_size_max` must be set to when the server starts with a lowered pool,
-    /// so that it can come back to this size: nothing where the limit lies higher anyway.
+    /// Required `innodb_buffer_pool_size_max` when the server starts with a lowered pool, so that the pool can return
+    /// to this size. `None` if the limit is higher anyway.
     pub fn max_to_keep(self) -> Option<u64> {
         // The server rounds the limit up to its allocation unit.
         self.max
@@ -60,8 +60,7 @@ impl Pool {
             .map(|_| self.size)
     }
 
-    /// The size to lower the pool to when `memory` bytes are used elsewhere; None when no allowed
-    /// size lies in the 4 %.
+    /// The size to lower the pool to when `memory` bytes are used elsewhere; `None` if no allowed size is within the 4 %.
     pub fn lowered_for(self, memory: u64) -> Option<u64> {
         let most = self.size / MOST;
         let exact = self.size - memory.min(most);
@@ -82,9 +81,9 @@ fn step(chunk: u64, instances: u64) -> u64 {
     }
 }
 
-/// Memory the extension will take for a cache of `size` bytes in all: about 16 bytes for each page,
-/// the staging frames of a burst, and what it takes whatever the size: the most that it takes with
-/// pages of one length (`Bpe_memory_bytes` is lower while less is staged).
+/// Memory that the extension will take for a cache of `size` bytes in total: about 16 bytes per page, the staging
+/// frames of a burst, and a constant. This is the maximum for pages of one size; `Bpe_memory_bytes` is lower while less
+/// is staged.
 pub fn expected_memory(size: u64, page_size: u64) -> u64 {
     const STANDING: u64 = MIB;
     size / page_size.max(1) * 16 + (size / 400).clamp(3 * MIB, 64 * MIB) + STANDING
@@ -104,11 +103,11 @@ pub fn largest_cache(pool: u64, page_size: u64) -> u64 {
     fits / MIB * MIB
 }
 
-/// Sets the pool's size and waits until the server has it. Returns the size it came to. While the server is at another size,
-/// one that was asked for over a connection since lost, say, that is waited for first.
+/// Sets the pool's size, waits for the server, and returns the resulting size. If another resize is running, for
+/// example from a lost connection, waits for that first.
 ///
 /// # Errors
-/// The server refuses, or has not finished in a minute (then it goes on by itself).
+/// The server refuses, or needs more than a minute; the resize then continues in the background.
 pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
     let end = Instant::now() + PATIENCE;
     while let Err(error) = server.execute(&format!("SET GLOBAL innodb_buffer_pool_size = {size}")) {
@@ -165,7 +164,7 @@ mod tests {
             step,
             max: None,
         };
-        // MariaDB, 1 MiB steps: 1.2 MiB used takes 2 MiB.
+        // MariaDB, 1 MiB steps: 1.2 MiB of memory costs 2 MiB.
         assert_eq!(
             pool(128 * MIB, MIB).lowered_for(MIB + MIB / 5),
             Some(126 * MIB)

@@ -1,5 +1,5 @@
-//! Files that decide or hold a secret. They must belong to this user or to root, and be writable for no other user. A symbolic
-//! link is refused: its target could change between the check and the read.
+//! Files that contain a secret or affect security. They must belong to this user or root, and no other user may write
+//! to them. A symbolic link is refused, because its target could change between the check and the read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,19 +12,19 @@ use rustix::fs::OFlags;
 
 use crate::files::open_plain_with;
 
-/// A file that was looked at and is read by one descriptor.
+/// A checked file, read by the same descriptor.
 pub struct PrivateFile {
     file: File,
     mode: u32,
-    /// Owner and group are root.
+    /// Whether owner and group are root, in systemd's directory of credentials.
     is_credential: bool,
 }
 
 impl PrivateFile {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
-    /// When it cannot be opened, is no plain file, or another user owns it or may change it.
+    /// It cannot be opened, is no plain file, or another user owns it or may change it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_plain_with(path, OFlags::NOFOLLOW).map_err(|error| {
             match error.raw_os_error() {
@@ -58,21 +58,22 @@ impl PrivateFile {
         })
     }
 
-    /// Opens a file that holds a secret.
+    /// Opens a file that contains a secret.
     ///
     /// # Errors
-    /// As [`PrivateFile::open`], and when others may read it.
+    /// As [`PrivateFile::open`], and if other users may read it.
     pub fn open_secret(path: &Path) -> io::Result<Self> {
         let file = Self::open(path)?;
         file.check_secrecy(path)?;
         Ok(file)
     }
 
-    /// Checks that only the owner may read it, once it is known to hold a secret. systemd lets a service read its credentials
-    /// (`LoadCredential=`) by an ACL on a file of root's, whose mask shows as the right of group root to read.
+    /// Checks that only the owner may read a file that contains a secret. systemd grants a service access to its
+    /// credentials (`LoadCredential=`) by an ACL on root's file. The ACL's mask appears as read permission of group
+    /// root.
     ///
     /// # Errors
-    /// When others may.
+    /// Other users may read it.
     pub fn check_secrecy(&self, path: &Path) -> io::Result<()> {
         let harmless = if self.is_credential { 0o040 } else { 0 };
         if self.mode & 0o077 & !harmless == 0 || left_out!("readers-of-secrets") {
@@ -85,10 +86,10 @@ impl PrivateFile {
         )))
     }
 
-    /// What it holds, at most so many bytes of it.
+    /// The first `most` bytes of the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no text.
+    /// It cannot be read, or is no text.
     pub fn text(&mut self, most: u64) -> io::Result<String> {
         let mut text = String::new();
         (&mut self.file).take(most).read_to_string(&mut text)?;
@@ -96,7 +97,7 @@ impl PrivateFile {
     }
 }
 
-/// Whether systemd has made the file for this service.
+/// Whether systemd provides the file as a credential for this service.
 fn is_credential(path: &Path, folder: Option<OsString>) -> bool {
     folder.is_some_and(|folder| !folder.is_empty() && path.parent() == Some(Path::new(&folder)))
 }
@@ -105,7 +106,7 @@ fn repair(path: &Path) -> String {
     format!("chmod 600 {}", crate::quote::shell_path(path))
 }
 
-/// Whether what this user owns may be believed by that one.
+/// Whether `user` may trust a file that `owner` owns.
 pub fn may_own(owner: u32, user: u32) -> bool {
     left_out!("owner-of-secrets") || owner == 0 || owner == user
 }

@@ -1,7 +1,7 @@
-//! The server's process, when it runs on this host: its executable, user and command line.
+//! A server's process on this host: its executable, user and command line.
 //!
-//! `/proc/PID/root/...` reaches a file as the server sees it under a systemd unit's restrictions, so every path that the server names is
-//! read below it. A server in another root, as in a container, counts as one that is not on this host.
+//! `/proc/PID/root/...` reaches files as a server under systemd restrictions sees them, so all of the server's paths
+//! are resolved below it. A server with another root, for example in a container, counts as remote.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,21 +27,21 @@ use name::{is_server_name, strings};
 #[derive(Debug, Clone)]
 pub struct Process {
     pub pid: i32,
-    /// With the number its identity, see [`peer::start`].
+    /// Identifies the process together with its number, see [`peer::start`].
     pub start: u64,
     pub uid: u32,
     pub groups: Vec<u32>,
     pub command_line: Vec<String>,
     pub environment: BTreeMap<String, String>,
-    /// The server's `/` as this process can reach it.
+    /// The server's `/` as seen by this process.
     pub root: PathBuf,
 }
 
 impl Process {
-    /// Finds the process that serves this connection, by the connection itself: see [`peer`].
+    /// Finds the process that serves this connection by means of the connection, see [`peer`].
     ///
     /// # Errors
-    /// A text why it cannot be known: most often the server runs on another host.
+    /// The reason; usually the server runs on another host.
     pub fn find(server: &mut Server) -> Result<Self, String> {
         let process = match &server.address {
             Address::Tcp { host, .. } => {
@@ -49,7 +49,7 @@ impl Process {
                     return Err(format!("the server runs on another host ({host})"));
                 }
                 let process = Self::read(peer::of_tcp(server.as_fd())?)?;
-                // Any user may listen on a port.
+                // Any user can listen on a port.
                 let is_same = peer::users(process.pid) == Some([process.uid; 4]);
                 if !is_same || server.rule().verdict(process.uid) != Verdict::Accepted {
                     return Err(format!(
@@ -77,8 +77,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Whether a path leads this server to its data directory, where it changes to when it starts; None for other
-    /// users' servers, whose directory is not to be seen.
+    /// Whether a path leads this server to its data directory, which is its working directory. `None` for servers of
+    /// other users, whose working directory is not visible.
     pub fn has_data_directory(&self, path: &Path) -> Option<bool> {
         let own = fs::metadata(format!("/proc/{}/cwd", self.pid)).ok()?;
         let named = fs::metadata(self.seen(path));
@@ -99,7 +99,7 @@ impl Process {
                 .map(|rest| rest.split_whitespace().flat_map(str::parse).collect())
                 .unwrap_or_default()
         };
-        // Real, effective, saved, file system: the last decides about files.
+        // Real, effective, saved, file system: the last one decides about file access.
         let uid = numbers("Uid:").get(3).copied().unwrap_or(0);
         let mut groups = numbers("Groups:");
         groups.extend(numbers("Gid:").get(3));
@@ -113,12 +113,12 @@ impl Process {
                     .collect()
             })
             .unwrap_or_default();
-        // Only its own user and root may look there; for others the server's files are looked for
-        // at the same place here, which is right unless it runs in a container.
+        // Only root and the server's user may read this link. For other users, the server's files are expected at the
+        // same path here, which is correct outside containers.
         let own_root = PathBuf::from(format!("/proc/{pid}/root"));
-        // The path by the process ends with it, and what was done is then out of reach: only where it leads elsewhere.
+        // This path disappears with the process, which would make a later undo impossible. Use it only if it leads elsewhere.
         if fs::metadata(&own_root).is_ok() && !is_same(&own_root, Path::new("/")) {
-            // Links in it lead to files of this root, and its users may be others than they seem.
+            // Symbolic links there would resolve in this root, and its user numbers may mean other users here.
             return Err(
                 "the server runs in another root (a container or a chroot): run the command in there, as in `podman exec NAME bpe ...`"
                     .to_owned(),
@@ -138,14 +138,14 @@ impl Process {
             command_line: strings(&file("cmdline")?).collect(),
             environment,
         };
-        // The number may have become another process's in between.
+        // Another process may have taken the number in between.
         match peer::start(pid) == Some(start) {
             true => Ok(process),
             false => Err("the server's process has ended".to_owned()),
         }
     }
 
-    /// A path of the server as this process can reach it.
+    /// A path of the server as seen by this process.
     pub fn seen(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(rest) => self.root.join(rest),
@@ -153,15 +153,16 @@ impl Process {
         }
     }
 
-    /// Opens a directory of the server to make, replace or remove something in it.
+    /// Opens a directory of the server, to create, replace or remove an entry.
     ///
     /// # Errors
-    /// Another user can change it or one above it, or the server sees another directory at this path (`PrivateTmp=` of its unit); in words.
+    /// A message: another user can change the directory or one above it, or the server sees another directory at this
+    /// path (`PrivateTmp=` of its unit).
     pub fn directory(&self, path: &Path) -> Result<Directory, String> {
         self.same(path, Directory::open(path))
     }
 
-    /// The same for the directory of a file, with the file's name there.
+    /// Opens the directory of a file, and returns the file's name in it.
     ///
     /// # Errors
     /// As [`Self::directory`].
@@ -183,8 +184,8 @@ impl Process {
         }
     }
 
-    /// Opens a directory to make one in it for the server's user, and says whether that takes the rights of the server's user: where it
-    /// can change the directory or one above it.
+    /// Opens a directory to create one in it for the server's user. Also returns whether to use that user's rights,
+    /// because it can change the directory or one above it.
     ///
     /// # Errors
     /// A third user can change one of them, or as [`Self::directory`].
@@ -198,10 +199,10 @@ impl Process {
         }
     }
 
-    /// Makes a directory of mode 0700 for the server's user.
+    /// Creates a directory of mode 0700 for the server's user.
     ///
     /// # Errors
-    /// As [`Self::directory_for_cache`], or the kernel's; in words.
+    /// A message: as [`Self::directory_for_cache`], or the kernel's error.
     pub fn make_directory(&self, path: &Path) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let (above, name) = files::split(path).map_err(text)?;
@@ -213,10 +214,10 @@ impl Process {
         .map_err(text)
     }
 
-    /// Removes an empty directory that [`Self::make_directory`] has made.
+    /// Removes an empty directory that [`Self::make_directory`] created.
     ///
     /// # Errors
-    /// As there, or it is not empty.
+    /// As [`Self::make_directory`], or the directory is not empty.
     pub fn remove_directory(&self, path: &Path) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let (above, name) = files::split(path).map_err(text)?;
@@ -228,20 +229,19 @@ impl Process {
         .map_err(text)
     }
 
-    /// What tells a server from others on this host without a word of its own: its user, and the path of the directory that it works in, which is
-    /// its data directory.
+    /// Identifies a server on this host without asking it: its user, and its working directory, which is its data directory.
     ///
     /// # Errors
-    /// Only root and the server's user may see that.
+    /// Only root and the server's user may read it.
     pub fn data_directory(&self) -> io::Result<(u32, PathBuf)> {
         Ok((self.uid, fs::read_link(format!("/proc/{}/cwd", self.pid))?))
     }
 
-    /// The server's program file, even when it has been replaced on disk.
+    /// The server's executable, even if replaced on disk.
     pub fn executable(&self) -> PathBuf {
         let own = PathBuf::from(format!("/proc/{}/exe", self.pid));
-        // Started by the dynamic loader, as in some bundles, the process's executable is the
-        // loader; the program is then among the mapped files.
+        // If the dynamic loader starts the program, as in some bundles, the process's executable is the loader. The
+        // program is then among the mapped files.
         if fs::read_link(&own).is_ok_and(|target| is_server_name(&target)) {
             return own;
         }
@@ -249,13 +249,13 @@ impl Process {
             .map_or(own, |path| self.seen(&path))
     }
 
-    /// For which processor the program is built; none if its file cannot be read.
+    /// The processor architecture of the program; `None` if its file is unreadable.
     pub fn architecture(&self) -> Option<Architecture> {
         let symbols = Symbols::of(&self.executable()).ok()?;
         Some(symbols.architecture)
     }
 
-    /// The first mapped file that is one of these, by the path that the server has for it.
+    /// The first mapped file that matches, by the server's path.
     pub fn mapped(&self, is_one: impl Fn(&Path) -> bool) -> Option<PathBuf> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         maps.lines()
@@ -264,12 +264,12 @@ impl Process {
             .map(Path::to_path_buf)
     }
 
-    /// Whether the server's `/` is this process's, too.
+    /// Whether the server and this process have the same `/`.
     pub fn shares_root(&self) -> bool {
         is_same(&self.root, Path::new("/"))
     }
 
-    /// The value of `--name=value` on the server's command line, `-` and `_` alike.
+    /// The value of `--name=value` on the server's command line; `-` and `_` are equivalent.
     pub fn option(&self, name: &str) -> Option<&str> {
         self.command_line.iter().rev().find_map(|argument| {
             let (option, value) = argument.strip_prefix("--")?.split_once('=')?;
@@ -277,7 +277,7 @@ impl Process {
         })
     }
 
-    /// The systemd unit that runs it, from its control group.
+    /// The systemd unit of the process, from its control group.
     pub fn unit(&self) -> Option<String> {
         let text = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).ok()?;
         text.lines()
@@ -286,7 +286,7 @@ impl Process {
             .map(str::to_owned)
     }
 
-    /// The name of the user it runs as, or its number.
+    /// The name of the process's user, or its number.
     pub fn user_name(&self) -> String {
         user_name(&[Path::new("/"), &self.root], self.uid)
     }
@@ -299,7 +299,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether a path leads a process to the file to which it leads this one: the same root folder, and the same mounts.
+/// Whether a path leads a process to the same file as this one: equal root directory and mount namespace.
 fn sees_what_we_see(pid: i32) -> bool {
     let mounts = |who: &str| fs::read_link(format!("/proc/{who}/ns/mnt")).ok();
     let theirs = mounts(&pid.to_string());
@@ -356,7 +356,7 @@ mod tests {
             root: "/".into(),
         };
         process.directory(&own).unwrap();
-        // Another root, with a directory at the same path.
+        // Another root with a directory at the same path.
         process.root = folder.path().join("root");
         fs::create_dir_all(process.seen(&own)).unwrap();
         let why = process.directory(&own).unwrap_err();

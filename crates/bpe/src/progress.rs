@@ -1,4 +1,4 @@
-//! How far a command is: a line that moves on a terminal, or lines now and then where there is none.
+//! Progress of a command: a moving line on a terminal, or occasional lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use interface::untrusted::one_line;
 
 use crate::terminal::complain;
 
-/// Between two lines when there is no terminal to draw on.
+/// Interval of lines without a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Goes away when it is dropped.
+/// Disappears when dropped.
 pub struct Progress {
     bar: Option<ProgressBar>,
     last_line: Instant,
 }
 
 impl Progress {
-    /// Counts to `length`, shown by a template of indicatif.
+    /// Counts to `length`, with an indicatif template.
     pub fn new(length: u64, template: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
@@ -32,12 +32,12 @@ impl Progress {
         }
     }
 
-    /// Whether there is a terminal to draw on.
+    /// Whether a terminal shows the progress.
     pub fn is_drawn(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Where it is now. The message is part of the line that moves; without a terminal `line` makes what is printed.
+    /// Updates the position. On a terminal, `message` is part of the moving line. Otherwise `line` provides the printed text.
     pub fn show(&mut self, position: Option<u64>, message: &str, line: impl FnOnce() -> String) {
         match &self.bar {
             Some(bar) => {

@@ -1,17 +1,17 @@
-//! Values as other languages take them: SQL, option files of the servers, the shell.
+//! Quotes values for other languages: SQL, the servers' option files, the shell.
 //!
-//! Each has one function, and nothing else puts a value into such a text. A value may come from a server or another account: wherever it ends
-//! up, it stays one value.
+//! Each language has one function, and no other code puts a value into such a text. A value may come from a server or
+//! another account. Quoting guarantees that it stays one value.
 
 use std::fmt::Write as _;
 
 use interface::left_out;
 use interface::untrusted::{refuse_controls, without_controls};
 
-/// Bytes of the longest line of an option file that both servers read as one line.
+/// Maximum bytes of an option file line that both servers read as one line.
 const LONGEST_LINE: usize = 4090;
 
-/// A text as an SQL literal, in hexadecimal: no character of it can end the literal, whatever the `sql_mode` and the character set.
+/// A text as a hexadecimal SQL literal: no character can end the literal, for any `sql_mode` and character set.
 pub fn sql_text(text: &str) -> String {
     if left_out!("sql-literals") {
         return format!("'{text}'");
@@ -25,10 +25,10 @@ pub fn sql_text(text: &str) -> String {
     literal
 }
 
-/// What [`sql_text`] begins with.
+/// Prefix of [`sql_text`].
 const TEXT: &str = "_utf8mb4 x'";
 
-/// The value of a variable: numbers and the words of switches bare, everything else as [`sql_text`].
+/// A variable's value: numbers, ON and OFF unquoted, everything else as [`sql_text`].
 pub fn sql_value(value: &str) -> String {
     if value.parse::<u64>().is_ok() || matches!(value, "ON" | "OFF") {
         value.to_owned()
@@ -37,12 +37,12 @@ pub fn sql_value(value: &str) -> String {
     }
 }
 
-/// An identifier in backquotes, right under any `sql_mode`.
+/// An identifier in backquotes, valid for any `sql_mode`.
 pub fn sql_name(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// An account as `GRANT` takes it, for a statement that a person runs. The host holds no @.
+/// An account in GRANT syntax, for a statement that a user runs. The host contains no @.
 pub fn sql_account(account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
     let part = |text: &str| match text.contains(['\'', '\\']) {
@@ -52,7 +52,7 @@ pub fn sql_account(account: &str) -> String {
     format!("{}@{}", part(user), part(host))
 }
 
-/// A statement for a message: its literals as a person reads them.
+/// A statement for a message, with readable literals.
 pub fn readable(sql: &str) -> String {
     let mut parts = sql.split(TEXT);
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -70,10 +70,10 @@ fn decoded(digits: &str) -> Vec<u8> {
     pairs.filter_map(byte).collect()
 }
 
-/// A line of an option file that gives an option this value.
+/// An option file line that sets an option to this value.
 ///
 /// # Errors
-/// The servers would read the value as another one, or the line as two.
+/// The servers would read another value, or two lines.
 pub fn option_line(name: &str, value: &str) -> Result<String, String> {
     refuse_controls(name, value)?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:-".contains(c);
@@ -92,7 +92,7 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
     Ok(line)
 }
 
-/// A word of a shell command that a person copies.
+/// One word of a shell command for the user to copy.
 pub fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:-+,@%=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) || left_out!("shell-words") {
@@ -102,7 +102,7 @@ pub fn shell(word: &str) -> String {
     }
 }
 
-/// The same for a path.
+/// Like [`shell`], for a path.
 pub fn shell_path(path: &std::path::Path) -> String {
     shell(&path.to_string_lossy())
 }
@@ -191,7 +191,7 @@ mod tests {
             let why = option_line("bpe_path", bad).unwrap_err();
             assert!(why.contains("bpe_path") && !why.contains('\n'), "{why}");
         }
-        // Of a longer line the servers read the rest as another one.
+        // The servers read the rest of a longer line as another line.
         let quotes = "\"".repeat(LONGEST_LINE / 2);
         assert!(option_line("bpe_tables", &quotes).is_err());
         assert!(option_line("bpe_tables", &"x".repeat(LONGEST_LINE - 20)).is_ok());

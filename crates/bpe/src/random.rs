@@ -1,4 +1,4 @@
-//! Random bytes of the system's.
+//! Random bytes from the system.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::failure::Failure;
 
 /// # Errors
-/// The system gives none.
+/// The system provides none.
 pub fn random<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")

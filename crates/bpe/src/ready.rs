@@ -1,4 +1,4 @@
-//! `bpe ready`: whether a server may get traffic, as an exit code and a line, for the checks of load balancers.
+//! `bpe ready`: readiness of a server for traffic as an exit code and a line, for load balancer checks.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if verdict.ready { Exit::Ok } else { Exit::No }.into())
 }
 
-/// Judges a server among those of its group.
+/// Judges a server within its group.
 fn among(
     nodes: &[Node],
     seen: &[Result<look::Seen, Failure>],

@@ -1,5 +1,6 @@
-//! What `enable` changed on a server, kept for `disable`: one small JSON file per server, in
-//! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others, which only this user may enter. It holds no secrets.
+//! Record of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
+//! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. Only this user may enter the directory. A
+//! record contains no secrets.
 
 use std::ffi::OsStr;
 use std::hash::Hasher;
@@ -13,39 +14,39 @@ use crate::files::Directory;
 use crate::process::Process;
 use crate::server::Server;
 
-/// Where root keeps them.
+/// Root's directory of records.
 const ROOTS: &str = "/var/lib/innodb-bpe";
-/// Bytes of a record.
+/// Maximum size of a record in bytes.
 const LONGEST: u64 = 1 << 20;
-/// Sizes of the pool that a record remembers, newest last.
+/// Maximum number of pool sizes in a record; the newest is last.
 const KEPT: usize = 100;
 
-/// Everything `disable` needs to know. Paths are as this command reached them, sizes in bytes.
+/// Everything that `disable` needs. Paths are as this command reached them, sizes in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// For people: which server this is.
+    /// For human readers: which server this is.
     pub server: String,
     pub pool_before: Option<u64>,
     pub pool_after: Option<u64>,
-    /// Every size that the pool was given, as a restart may come back to one of before. Records of earlier versions
-    /// have only the two above.
+    /// Every size that the pool was set to, because a restart may restore an earlier one. Records of earlier versions
+    /// have only the two fields above.
     pub pool_lowered: Vec<Lowering>,
-    /// Whether a size of the pool was persisted, too (MySQL). None is a record of an earlier version, which did.
+    /// Whether a pool size was persisted, too (MySQL). `None` means a record of an earlier version, which persisted it.
     pub pool_persisted: Option<bool>,
-    /// The persisted value before (MySQL).
+    /// The previously persisted value (MySQL).
     pub pool_persisted_before: Option<String>,
-    /// Files as the server sees them, so that they can be found below its root.
+    /// Files as the server sees them; they are resolved below its root.
     pub library: Option<PathBuf>,
     pub snippet: Option<PathBuf>,
     pub folders: Vec<PathBuf>,
-    /// The snippet keeps InnoDB from native asynchronous I/O, which would go unseen on this server.
+    /// The snippet disables InnoDB's native asynchronous I/O, which the hooks cannot see on this server.
     pub native_aio_off: bool,
-    /// Schema `bpe` was there before the views were made in it.
+    /// Schema `bpe` existed before the views were created in it.
     pub schema_was_there: bool,
 }
 
-/// A size that the pool was given, and what it was without the extension.
+/// A pool size that was set, and the size without the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lowering {
     pub from: u64,
@@ -53,7 +54,7 @@ pub struct Lowering {
 }
 
 impl Record {
-    /// What the pool was before it got the size it has now; None when that is no size it was given here.
+    /// The pool size before it got its current size; `None` if no lowering led to the current size.
     pub fn original(&self, now: u64) -> Option<u64> {
         if self.pool_after == Some(now) {
             return self.pool_before;
@@ -65,9 +66,9 @@ impl Record {
             .next()
     }
 
-    /// Notes that the pool is lowered.
+    /// Records that the pool is lowered.
     pub fn lower(&mut self, from: u64, to: u64) {
-        // Records of earlier versions have the last one only.
+        // Records of earlier versions contain only the last lowering.
         if let (Some(from), Some(to)) = (self.pool_before, self.pool_after) {
             self.keep(Lowering { from, to });
         } else if self.pool_persisted.is_none() {
@@ -85,20 +86,20 @@ impl Record {
         self.pool_lowered.push(lowering);
     }
 
-    /// The record without what is there for people alone, and changes by itself.
+    /// The record without the server description, which only humans read and which changes on its own.
     #[must_use]
     pub fn nameless(mut self) -> Self {
         self.server.clear();
         self
     }
 
-    /// Whether the persisted size of the pool is ours.
+    /// Whether `enable` persisted the current pool size.
     pub fn has_persisted(&self) -> bool {
         self.pool_persisted.unwrap_or(true)
     }
 }
 
-/// The place of one server's record.
+/// Location of one server's record.
 #[derive(Debug, Clone)]
 pub struct Place {
     folder: PathBuf,
@@ -106,8 +107,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Names the file after the user and the data directory of the server's process. A server without a process here, as one on another host,
-    /// is told by what it says of itself, under names that no server with a process has.
+    /// Derives the file name from the user and the data directory of the server's process. A server without a visible
+    /// process, for example on another host, is identified by its own variables. The file names of such servers have a
+    /// prefix that other names never have.
     ///
     /// # Errors
     /// The server does not answer, or there is no folder for records.
@@ -120,7 +122,7 @@ impl Place {
             Some(folder) => folder.to_path_buf(),
             None => default_folder()?,
         };
-        // Without the right to look at the process there is none.
+        // Without the permission to inspect the process there is no identity.
         let identity = process.and_then(|process| process.data_directory().ok());
         let name = match identity {
             Some((user, data)) => {
@@ -132,10 +134,10 @@ impl Place {
         Ok(Self { folder, name })
     }
 
-    /// The folder, which only this user may enter; None where there is none.
+    /// Opens the directory, which only this user may enter; `None` if it does not exist.
     fn open(&self) -> io::Result<Option<Directory>> {
         match Directory::open(&self.folder) {
-            // An earlier version let others look into it. Nobody else could write there, or it would not have been opened.
+            // An earlier version made it readable for others. They could not write there, because opening would then have failed.
             Ok(folder) => folder.make_private().map(|()| Some(folder)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -146,10 +148,10 @@ impl Place {
         self.folder.join(&self.name)
     }
 
-    /// The record; None when there is none.
+    /// Reads the record; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read or understood, or others could have written it.
+    /// It cannot be read or parsed, or other users could have written it.
     pub fn read(&self) -> Result<Option<Record>, Failure> {
         let name = OsStr::new(&self.name);
         let read = self.open().and_then(|folder| match folder {
@@ -176,7 +178,7 @@ impl Place {
         })
     }
 
-    /// Replaces the record, whole or not at all.
+    /// Replaces the record atomically.
     pub fn write(&self, record: &Record) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
         Directory::open_or_make(&self.folder)
@@ -199,7 +201,7 @@ impl Place {
     }
 }
 
-/// What a server says of itself.
+/// Variables by which a server identifies itself.
 fn says(server: &mut Server) -> Result<String, Failure> {
     let mut said = String::new();
     for name in [
@@ -216,7 +218,7 @@ fn says(server: &mut Server) -> Result<String, Failure> {
     Ok(said)
 }
 
-/// Root's is `/var/lib/innodb-bpe`. There is no folder that several users share.
+/// Root uses `/var/lib/innodb-bpe`. No directory is shared by several users.
 fn default_folder() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(ROOTS.into());
@@ -234,7 +236,7 @@ fn default_folder() -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file name only: nothing depends on its strength, but a later release must find the file.
+/// Names the file. Its strength does not matter, but later releases must compute the same name.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(bytes);
@@ -292,7 +294,7 @@ mod tests {
             assert_eq!(record.original(ours), Some(1024));
         }
         assert_eq!(record.original(1010), None);
-        // Another size by the administrator, lowered from there.
+        // The administrator set another size, which was lowered again.
         record.lower(2048, 2000);
         assert_eq!(record.original(2000), Some(2048));
         assert_eq!(record.original(1020), Some(1024));
@@ -321,7 +323,7 @@ mod tests {
             set(mode);
             assert!(place.read().is_err(), "{mode:o}");
         }
-        // As an earlier version made it.
+        // Permissions as set by an earlier version.
         set(0o755);
         assert!(place.read().unwrap().is_some());
         let mode = std::fs::metadata(&place.folder).unwrap().mode();

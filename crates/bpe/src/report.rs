@@ -1,4 +1,4 @@
-//! Asking the plugin for a report, and what it means when there is no answer.
+//! Requests reports from the plugin, and explains missing answers.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::server::{Flavour, Server, is_denied, is_no_function};
 const CREATE_FUNCTION: &str =
     "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
-/// Fails, with advice, unless the plugin is there and active.
+/// Fails with advice unless the plugin is installed and active.
 pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
     let what = match server.plugin_state() {
         Ok(Some(state)) if state == "ACTIVE" => return Ok(()),
@@ -25,7 +25,7 @@ pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
     Err(Failure::refused(what).advise(how_to_install(server.flavour)))
 }
 
-/// Fails, with advice, unless there is the function: views cannot ask the variable.
+/// Fails with advice unless the function exists, because views cannot use the variable.
 pub fn require_function(server: &mut Server) -> Result<(), Failure> {
     match server.value("SELECT bpe_report('status')") {
         Ok(_) => Ok(()),
@@ -33,7 +33,7 @@ pub fn require_function(server: &mut Server) -> Result<(), Failure> {
     }
 }
 
-/// The report of this name. `what` says what does not work without it, as in "cannot record".
+/// The report of this name. `what` describes the effect of its absence, for example "cannot record".
 pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure> {
     match server.report(name) {
         Ok(Some(text)) => parse(&text).map_err(|error| {
@@ -51,7 +51,7 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
     }
 }
 
-/// A report's JSON. Its texts have no control characters: they may be shown.
+/// Parses a report's JSON. Removes control characters from its texts, so that they can be printed.
 ///
 /// # Errors
 /// It is no JSON.
@@ -74,12 +74,12 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// The account that lacks the privilege, where the server refused the last report for that.
+/// The account, if the server refused the last report because a privilege is missing.
 pub fn denied_account(server: &mut Server) -> Option<String> {
     server.denies_reports().then(|| account(server))
 }
 
-/// What an administrator has to run for this account.
+/// The statement that an administrator must run for this account.
 pub fn grant(account: &str) -> String {
     format!("GRANT PROCESS ON *.* TO {account}")
 }
@@ -111,10 +111,10 @@ fn no_report(server: &mut Server, name: &str, error: &mysql::Error) -> Failure {
     }
 }
 
-/// The report of this name; None where the server says that it has none.
+/// The report of this name; `None` if the server reports that it does not exist.
 ///
 /// # Errors
-/// When the connection fails or no answer comes in time. It must not be used again then: the answer may still come.
+/// The connection fails or the answer times out. Do not use the connection afterwards, because the answer may still arrive.
 pub fn ask_if_any(server: &mut Server, name: &str) -> Result<Option<String>, Failure> {
     match server.report(name) {
         Ok(text) => Ok(text),

@@ -1,7 +1,7 @@
-//! Saves pages that are damaged in the data files, and that the cache has as the server wrote them.
+//! Saves pages that are damaged in the data files but intact in the cache.
 //!
-//! `bpe` creates the folder and each file in it, with mode 0700 and 0600: no name from the server and no other user chooses where it
-//! writes.
+//! `bpe` creates the directory with mode 0700 and each file in it with mode 0600. Neither a name from the server nor
+//! another user determines where it writes.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,25 +18,25 @@ use crate::server::Server;
 
 /// The largest number of saved pages. The limit keeps a server from filling the disk.
 const MOST: usize = 16384;
-/// Bytes of the largest page of InnoDB.
+/// Maximum page size of InnoDB in bytes.
 const LARGEST: usize = 64 << 10;
 /// The list: the saved file of each page.
 const LIST: &str = "pages.json";
 
-/// A new folder for pages.
+/// A new directory for pages.
 pub struct Rescue {
     shown: PathBuf,
     folder: Directory,
     saved: Vec<Value>,
-    /// Pages that were no longer in the cache.
+    /// Number of pages that the cache no longer contained.
     gone: u64,
 }
 
 impl Rescue {
-    /// Makes the folder.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// When there is something of that name, or it cannot be made.
+    /// The name already exists, or the directory cannot be created.
     pub fn begin(folder: &Path) -> Result<Rescue, Failure> {
         let shown = folder.display();
         let made = make(folder).map_err(|error| match error.kind() {
@@ -56,7 +56,7 @@ impl Rescue {
     /// Fetches a page from the verification of this name, and writes it.
     ///
     /// # Errors
-    /// When the server does not answer, the file cannot be written, or too many are damaged.
+    /// The server does not answer, the file cannot be written, or too many pages are damaged.
     pub fn fetch(
         &mut self,
         server: &mut Server,
@@ -112,10 +112,10 @@ impl Rescue {
         })
     }
 
-    /// Writes the list, or removes the folder if no page was saved. Returns how many were, and how many were gone.
+    /// Writes the list, or removes the directory if no page was saved. Returns the numbers of saved and missing pages.
     ///
     /// # Errors
-    /// When the list cannot be written.
+    /// The list cannot be written.
     pub fn end(self) -> Result<(usize, u64), Failure> {
         if self.saved.is_empty() {
             let _ = remove(&self.shown);

@@ -1,5 +1,4 @@
-//! A server one is logged in to: which it is, its variables and status, and statements with errors
-//! a person can read.
+//! A logged-in server: its product and version, variables, status, and statements with readable errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +42,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// As the plugin sees it.
+    /// As the plugin reads it.
     pub fn release(self, flavour: Flavour) -> Release {
         let maker = match flavour {
             Flavour::MariaDb => Maker::MariaDb,
@@ -63,7 +62,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// How far a server release is known to this project.
+/// How far this project supports a server release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// The test suite runs against this series.
@@ -108,80 +107,80 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
     }
 }
 
-/// What an answer of names and values may be: a server has fewer than 2,000 variables, and each is kept in memory.
+/// Bounds for an answer of names and values. A server has fewer than 2,000 variables, and each is kept in memory.
 const PAIRS: Bounds = Bounds {
     rows: 10_000,
     bytes: 16 << 20,
     ..BOUNDS
 };
-/// Bytes of a value from which on SHOW may have cut it.
+/// Values of this many bytes or more may have been truncated by SHOW.
 const SHORTEST_CUT: usize = 1000;
 
-/// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
-/// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
+/// Errors of a killed session or of a server that shuts down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED, MariaDB's
+/// ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
 const INTERRUPTED: [u16; 5] = [1053, 1317, 1927, 1969, 3169];
 
-/// Why a connection cannot be used any more.
+/// Why a connection is no longer usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// It is closed.
+    /// The connection is closed.
     Closed,
-    /// An answer did not come in time; what was asked for may be under way still.
+    /// The answer timed out; the server may still execute the statement.
     Unanswered,
 }
 
-/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
+/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: the function does not exist.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// Characters of a variable that SHOW gives.
+/// Number of characters kept of a variable that SHOW returns.
 const MAX_SHOWN: usize = 1 << 14;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
 const ACCESS_DENIED: u16 = 1227;
 
-/// How long an answer is waited for when logging in: servers themselves give up after 10 s (connect_timeout).
+/// Answer timeout of a login. Servers give up after 10 s by default (connect_timeout).
 const LOGIN: Duration = Duration::from_secs(15);
-/// How long a statement that was told to stop is waited for.
+/// How long to wait for a killed statement to end.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Characters of a version that are shown.
+/// Maximum length in characters of a displayed version.
 const LONGEST_VERSION: usize = 100;
 
 pub struct Server {
     session: Session,
     rule: Rule,
-    /// What came over it later would be the answer to something else.
+    /// Once set, the connection is unusable: a late answer could belong to an earlier statement.
     lost: Option<Lost>,
-    /// The last statement without a result.
+    /// The last statement without a result set.
     executed: String,
-    /// It failed, and the server may have executed it all the same.
+    /// That statement failed, but the server may have executed it.
     outcome_unknown: bool,
-    /// It has no function `bpe_report`, but the variable.
+    /// The server lacks the function `bpe_report`, but has the variable.
     reports_by_variable: bool,
-    /// It refused the last report, because the account lacks `PROCESS`.
+    /// The server refused the last report because the account lacks `PROCESS`.
     denies_reports: bool,
     pub address: Address,
     pub user: String,
     pub flavour: Flavour,
     pub version: Version,
-    /// `@@version` as it is shown.
+    /// `@@version` as displayed.
     pub version_text: String,
 }
 
 impl Server {
-    /// Logs in and finds out which server it is.
+    /// Logs in and identifies the server.
     pub fn connect(args: &connection::Args) -> Result<Self, Failure> {
         Self::log_in(&mut args.target()?)
     }
 
-    /// Logs in to a known target. A server that hangs is found out by that; statements may then take as long as they take.
+    /// Logs in to a known target. The login has a timeout, which detects a server that hangs. Later statements have none.
     pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
         let mut server = Self::open(target, Some(LOGIN))?;
         server.wait_for_answers(None);
         Ok(server)
     }
 
-    /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
+    /// Logs in to a known target. `limit` is the answer timeout; `None` waits without limit.
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let session = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
@@ -199,8 +198,8 @@ impl Server {
             version: Version::default(),
             version_text: String::new(),
         };
-        // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
-        // Servers without Galera do not know these.
+        // Monitoring must work on a Galera node outside its cluster, and must not wait for other nodes' writes. Servers
+        // without Galera reject these variables.
         let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
         let row = server.row::<(String, String)>(WHICH).map_err(|error| {
             Failure::new(
@@ -224,12 +223,12 @@ impl Server {
         Ok(server)
     }
 
-    /// The server's process, as the checked peer of its socket.
+    /// The server's process, verified as the peer of its socket.
     pub fn holder(&self) -> Option<Holder> {
         self.session.holder
     }
 
-    /// Whom the caller believes without a socket.
+    /// The trust rule for a connection without a socket.
     pub fn rule(&self) -> Rule {
         self.rule
     }
@@ -238,17 +237,17 @@ impl Server {
         self.flavour == Flavour::MariaDb
     }
 
-    /// How long an answer is waited for from now on; None: as long as it takes.
+    /// Sets the answer timeout; `None` waits without limit.
     pub fn wait_for_answers(&mut self, limit: Option<Duration>) {
         self.session.limit = limit;
     }
 
-    /// Whether and why the connection cannot be used any more.
+    /// Why the connection is no longer usable; `None` if it is.
     pub fn lost(&self) -> Option<Lost> {
         self.lost
     }
 
-    /// A failure of asking it; where the connection is lost, that is what failed.
+    /// Classifies a failed query: a lost connection makes it a connection failure.
     pub fn without_answer(&self, mut failure: Failure) -> Failure {
         if self.lost.is_some() {
             failure.exit = Exit::Connect;
@@ -256,8 +255,8 @@ impl Server {
         failure
     }
 
-    /// Ends the statement that a connection was lost with, if the server is still at it. Returns whether it is at it no
-    /// more: KILL only asks it to stop, and installing a plugin, for one, does not look whether it was asked.
+    /// Ends the statement that was running when connection `lost` broke. Returns whether it no longer runs. KILL only
+    /// requests the end, and some statements ignore it, for example the installation of a plugin.
     pub fn end_statement_of(&mut self, lost: &Self) -> bool {
         let id = u64::from(lost.session.greeting.connection_id);
         let end = Instant::now() + ENDING;
@@ -272,13 +271,13 @@ impl Server {
             let Some(row) = row else {
                 return true;
             };
-            // After a restart, or through a proxy, the number may be somebody else's: the statement tells.
+            // After a restart or through a proxy, another session may have this id. The statement text identifies the right one.
             let statement = row.get_opt::<String, _>("Info").and_then(Result::ok);
             if !killed {
                 if statement.as_ref() != Some(&lost.executed) {
                     return true;
                 }
-                // An error may be that it has ended by itself: the list tells.
+                // The statement may have ended before KILL, which then fails. The process list decides.
                 let _ = self.ask(|session| session.execute(&format!("KILL {id}")));
                 killed = true;
             } else if Instant::now() > end {
@@ -289,7 +288,7 @@ impl Server {
         }
     }
 
-    /// Asks the server, as long as it answers.
+    /// Sends a statement, unless the connection is lost.
     fn ask<T>(
         &mut self,
         ask: impl FnOnce(&mut Session) -> Result<T, mysql::Error>,
@@ -300,7 +299,7 @@ impl Server {
         ask(&mut self.session).inspect_err(|error| self.lost = loss(error))
     }
 
-    /// Runs a statement without a result.
+    /// Runs a statement without a result set.
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
         sql.clone_into(&mut self.executed);
         let result = self.ask(|session| session.execute(sql));
@@ -308,7 +307,7 @@ impl Server {
         result
     }
 
-    /// Whether the last statement without a result failed, and the server may have executed it all the same.
+    /// Whether the last statement without a result set failed although the server may have executed it.
     pub fn is_outcome_unknown(&self) -> bool {
         self.outcome_unknown
     }
@@ -319,18 +318,18 @@ impl Server {
         Ok(value.flatten())
     }
 
-    /// A report of the plugin's, null for a name that it does not know: of the function `bpe_report`, or where nobody has made
-    /// that, of the session variable of this name.
+    /// A report of the plugin; null for an unknown name. Calls the function `bpe_report`. If that does not exist, uses
+    /// the session variable of the same name.
     ///
     /// # Errors
-    /// That of the function where the server has neither.
+    /// The function's error if the server has neither.
     pub fn report(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
         let report = self.report_by_either(name);
         self.denies_reports = report.as_ref().is_err_and(is_denied);
         report
     }
 
-    /// Whether it refused the last report because the account lacks `PROCESS`.
+    /// Whether the server refused the last report because the account lacks `PROCESS`.
     pub fn denies_reports(&self) -> bool {
         self.denies_reports
     }
@@ -351,18 +350,18 @@ impl Server {
             }
         }
         let report = self.report_by_variable(&name);
-        // It was uninstalled meanwhile; and what comes may be another one.
+        // If the plugin was uninstalled, a later one may provide the function again.
         self.reports_by_variable = report.is_ok();
         report
     }
 
     /// # Errors
-    /// `UNKNOWN_VARIABLE` where the plugin is older, or is not there.
+    /// `UNKNOWN_VARIABLE` if the plugin is older or not installed.
     fn report_by_variable(&mut self, argument: &str) -> Result<Option<String>, mysql::Error> {
         let name = format!("SET SESSION bpe_report = {argument}");
         self.ask(|session| session.execute(&name))?;
         let report = self.value("SELECT @@SESSION.bpe_report");
-        // The server would keep a copy.
+        // The server would otherwise keep a copy of the report.
         self.ask(|session| session.execute("SET SESSION bpe_report = ''"))?;
         report
     }
@@ -380,7 +379,7 @@ impl Server {
         self.rows_within(sql, BOUNDS)
     }
 
-    /// Every row of an answer that may be longer than others.
+    /// Every row of an answer with larger bounds.
     pub fn rows_within<T: FromRow>(
         &mut self,
         sql: &str,
@@ -437,7 +436,7 @@ impl Server {
         Ok(self.variables(&like_exactly(name))?.remove(name))
     }
 
-    /// One global variable with all of its text, of which SHOW gives the beginning.
+    /// One global variable in full length; SHOW truncates long values.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -471,7 +470,7 @@ impl Server {
             .join("; ")
     }
 
-    /// State of plugin `bpe` by information_schema (ACTIVE, ...), None when it is not installed.
+    /// State of plugin `bpe` in information_schema (ACTIVE, ...); `None` if it is not installed.
     pub fn plugin_state(&mut self) -> Result<Option<String>, mysql::Error> {
         self.value("SELECT PLUGIN_STATUS FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe'")
     }
@@ -483,7 +482,7 @@ impl AsFd for Server {
     }
 }
 
-/// Whether the connection is lost with this error: all but what the server itself says.
+/// Whether this error means a lost connection. Only errors that the server itself returns keep it.
 fn loss(error: &mysql::Error) -> Option<Lost> {
     use mysql::Error;
     match error {
@@ -493,8 +492,8 @@ fn loss(error: &mysql::Error) -> Option<Lost> {
     }
 }
 
-/// Whether a statement that was answered with this may have been done: the connection was lost with it, or the server says
-/// that it was interrupted. It says so in place of "done", too, to one that was killed while it finished.
+/// Whether a statement that failed with this error may have been executed: the connection broke, or the server reports
+/// an interruption. It reports that also for a statement that was killed while it completed.
 fn may_have_been_done(error: &mysql::Error) -> bool {
     loss(error).is_some() || INTERRUPTED.contains(&error_code(error))
 }
@@ -522,13 +521,13 @@ fn like_exactly(name: &str) -> String {
     name.replace('_', "\\_")
 }
 
-/// The literal of a LIKE pattern for the names of variables, which SHOW takes in quotes alone. What no such name has fits one character.
+/// A LIKE pattern as the quoted literal that SHOW requires. Characters that no variable name contains become `_`.
 fn pattern(like: &str) -> String {
     let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '\\');
     format!("'{}'", like.replace(|c: char| !is_named(c), "_"))
 }
 
-/// The argument of `bpe_report`: the names of reports are words.
+/// The argument of `bpe_report`. Report names consist of lower-case letters.
 fn argument(name: &str) -> String {
     if name.bytes().all(|byte| byte.is_ascii_lowercase()) {
         format!("'{name}'")
@@ -537,10 +536,10 @@ fn argument(name: &str) -> String {
     }
 }
 
-/// A row whose texts have no control characters: they may be shown, and end up in messages of one line.
+/// A row whose texts contain no control characters, so that they can be printed in one-line messages.
 ///
 /// # Errors
-/// It has other columns than were asked for.
+/// Its columns differ from the requested ones.
 fn clean<T: FromRow>(mut row: Row) -> Result<T, mysql::Error> {
     for column in 0..row.len() {
         let Some(mysql::Value::Bytes(bytes)) = row.as_ref(column) else {
@@ -554,7 +553,7 @@ fn clean<T: FromRow>(mut row: Row) -> Result<T, mysql::Error> {
     T::from_row_opt(row).map_err(|_| wrong().into())
 }
 
-/// The text instead of these bytes, if it is another one.
+/// The cleaned text, if it differs from these bytes.
 fn cleaned(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let clean = without_controls(&text);
@@ -625,19 +624,19 @@ mod tests {
             (Flavour::MariaDb, version(10, 5, 29), Tested),
             (Flavour::MariaDb, version(10, 4, 3), No),
             (Flavour::MySql, version(5, 7, 44), No),
-            // Its first version without a number of the old kind.
+            // Its first version without an old-style number.
             (Flavour::MySql, version(26, 7, 0), Expected),
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
         }
     }
 
-    /// Asks whatever the command asks in some way.
+    /// Runs every kind of query that the commands use.
     fn ask_all(args: &connection::Args, limit: Duration) -> Result<(), Failure> {
         let mut target = args.target()?;
         target.set_password("secret".to_owned());
         let mut ask = |ask: &dyn Fn(&mut Server)| {
-            // Each over a session of its own: the first one may end it.
+            // Open a new session for each query, because the first may break its session.
             Server::open(&mut target, Some(limit)).map(|mut server| ask(&mut server))
         };
         ask(&|server| drop(server.variables("%")))?;
@@ -651,14 +650,14 @@ mod tests {
         ask(&|server| drop(server.warnings()))?;
         ask(&|server| {
             let first = server.execute("SET GLOBAL a = 1");
-            // What a lost connection has left is no answer to another statement.
+            // Leftovers of a lost connection must not answer another statement.
             if server.lost().is_some() {
                 assert!(first.is_err() && server.value("SELECT 1").is_err());
             }
         })
     }
 
-    /// A rogue that answers so when it is logged in to.
+    /// A malicious server that answers like this after the login.
     fn rogue(packets: Vec<Vec<u8>>) -> Case {
         let harmless = Case::harmless().answer;
         Case::new(move |statement| {
@@ -686,7 +685,7 @@ mod tests {
             vec![vec![0]],
             vec![vec![0xff]],
             vec![[b"\xff\x51\x04#HY000", escapes.as_bytes()].concat()],
-            // A file, and numbers of columns.
+            // A LOCAL INFILE request, and column counts.
             vec![b"\xfb/etc/shadow".to_vec()],
             vec![vec![0xfb]],
             vec![vec![0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]],
@@ -695,7 +694,7 @@ mod tests {
             rogue::rows(4000, &[]),
             rogue::rows(5000, &[]),
             rogue::rows(0, &[&[]]),
-            // Rows of other shapes and types.
+            // Rows with other shapes and types.
             rogue::rows(1, &[&["x"]]),
             rogue::rows(2, &[&["x", "y"]]),
             rogue::rows(2, &[&["x"]]),
@@ -713,7 +712,7 @@ mod tests {
             let what = format!("{packets:.60?}");
             let (_folder, args) = rogue(packets).start();
             let began = Instant::now();
-            // Those of them that are an answer's beginning wait for its end.
+            // Some are the beginning of an answer: the client waits for its end.
             let limit = Duration::from_millis(200);
             ask_all(&args, limit).unwrap_or_else(|failure| panic!("{what}: {failure}"));
             assert!(began.elapsed() < LIMIT * 2, "{what}");
@@ -852,7 +851,7 @@ mod tests {
             let what = failure.map(drop).unwrap_err().what;
             assert!(what.contains(words), "{words}: {what:.200}");
         }
-        // The greeting's version does not matter where it is short.
+        // The greeting's version does not matter if it is short.
         for version in [
             "",
             "x",

@@ -1,5 +1,4 @@
-//! The option files a running server was started with: where a snippet of ours would be read, and
-//! what there would override it.
+//! Option files of a running server: where a snippet would be read, and which settings would override it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,24 +6,24 @@ use crate::connection::option_file::OptionFiles;
 use crate::process::Process;
 use crate::server::{Flavour, Version};
 
-/// Sorts after the names people use, so that its settings are read last.
+/// Sorts after common names, so that its settings are read last.
 pub const SNIPPET: &str = "zz-bpe.cnf";
 
 pub struct ServerOptions {
     pub files: OptionFiles,
-    /// What tells this server's groups from those of others that read the same files.
+    /// Distinguishes this server's groups from those of other servers with the same option files.
     pub suffix: Option<String>,
     groups: Vec<String>,
     flavour: Flavour,
 }
 
 impl ServerOptions {
-    /// Reads what the server reads at its start, as its command line and environment say.
+    /// Reads the option files that the server reads at start, according to its command line and environment.
     pub fn read(process: &Process, flavour: Flavour, version: Version) -> Self {
         let mut files = OptionFiles::in_root(&process.root);
         let has = |flag: &str| process.command_line.iter().any(|argument| argument == flag);
         if has("--no-defaults") {
-            // Nothing is read.
+            // No file is read.
         } else if let Some(file) = process.option("defaults_file") {
             files.read_if_present(Path::new(file));
         } else {
@@ -64,8 +63,7 @@ impl ServerOptions {
         }
     }
 
-    /// The included folder that suits a snippet, as the server sees it: the one named after the
-    /// server, else the last one read.
+    /// The included directory for a snippet, as the server sees it: the one named after the server, else the last one read.
     pub fn snippet_folder(&self) -> Option<&Path> {
         let named = match self.flavour {
             Flavour::MariaDb => ["mariadb.conf.d", "my.cnf.d"],
@@ -79,24 +77,24 @@ impl ServerOptions {
             .map(PathBuf::as_path)
     }
 
-    /// Whether the server reads `*.cnf` in this folder.
+    /// Whether the server reads `*.cnf` in this directory.
     pub fn reads(&self, folder: &Path) -> bool {
         self.files.include_dirs.iter().any(|known| known == folder)
     }
 
-    /// The value a server start would find for `name` without a snippet of ours: what we wrote before is no wish of somebody's.
+    /// The value of `name` at a server start without our snippet, which expresses no choice of the user.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.of_others(name)?.1
     }
 
-    /// What early-plugin-load is to have besides the extension: what others set, else what somebody has added to our snippet.
+    /// Other plugins that early-plugin-load must keep: the plugins of other files, else additions of a user to our snippet.
     pub fn early_load(&self) -> Option<&str> {
         let name = "early_plugin_load";
         let (_, value) = self.of_others(name).or(self.settings(name).next_back())?;
         value
     }
 
-    /// Plugins that our snippet loads early and that no other file names: the list of others counts when it is made anew.
+    /// Plugins that only our snippet loads early. A new snippet drops them, because it takes the list of the other files.
     pub fn early_plugins_to_drop(&self) -> Vec<&str> {
         let name = "early_plugin_load";
         let Some((_, Some(wanted))) = self.of_others(name) else {
@@ -109,12 +107,12 @@ impl ServerOptions {
         dropped
     }
 
-    /// The last file of others that sets `name`.
+    /// The last file besides our snippet that sets `name`.
     pub fn file_of(&self, name: &str) -> Option<&Path> {
         Some(self.of_others(name)?.0)
     }
 
-    /// The file that switches the extension on at the next start, when some file loads it.
+    /// The file that switches the extension on at the next start, if some file loads it.
     pub fn switched_on_by(&self) -> Option<&Path> {
         let loads = ["plugin_load_add", "plugin_load", "early_plugin_load"];
         let mut loaded = loads.iter().flat_map(|name| self.values(name));
@@ -122,7 +120,7 @@ impl ServerOptions {
         (value.is_none_or(is_on) && loaded.any(|list| list.contains("bpe"))).then_some(file)
     }
 
-    /// Plugins that other files load early, and that are left out by our snippet, which is read last: they came after it was written.
+    /// Plugins that other files load early, but not our snippet, which is read last. They were added after it was written.
     pub fn early_plugins_left_out(&self) -> Vec<&str> {
         let name = "early_plugin_load";
         let Some((file, Some(ours))) = self.settings(name).next_back() else {
@@ -138,13 +136,12 @@ impl ServerOptions {
         self.settings(name).rfind(|(file, _)| !is_ours(file))
     }
 
-    /// All values that a server start would find for `name`: some options add up.
+    /// All values of `name` at a server start, because some options accumulate.
     pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.settings(name).filter_map(|(_, value)| value)
     }
 
-    /// The file that sets `name` after `snippet` has been read, if any: files are read in order,
-    /// and what stands later wins.
+    /// The file that sets `name` after `snippet`, if any. Files are read in order, and the last setting wins.
     pub fn overridden_by(&self, name: &str, snippet: &Path) -> Option<&Path> {
         let folder = snippet.parent()?;
         let ours = snippet.file_name()?;
@@ -155,8 +152,8 @@ impl ServerOptions {
         if file.parent() == Some(folder) {
             return (file.file_name() > Some(ours)).then_some(file);
         }
-        // After the last file of our folder, or in the including file below its !includedir: the
-        // latter cannot be told from above it, so it counts as above unless files came between.
+        // The setting may be after the last file of our directory, or in the including file below its !includedir. The
+        // latter is indistinguishable from a setting above it, so it counts as above unless files came between.
         let position =
             |wanted: &dyn Fn(&Path) -> bool| self.files.files.iter().rposition(|path| wanted(path));
         let last_of_folder = position(&|path| path.parent() == Some(folder))?;
@@ -179,14 +176,14 @@ impl ServerOptions {
     }
 }
 
-/// Whether a switch with this value is on, as both servers read it.
+/// Whether a boolean option with this value is on, as both servers parse it.
 pub fn is_on(value: &str) -> bool {
     ["on", "true", "1"]
         .iter()
         .any(|on| value.eq_ignore_ascii_case(on))
 }
 
-/// Plugins of one list, as early-plugin-load takes it, that another has not.
+/// Plugins of one early-plugin-load list that another list lacks.
 fn only_in<'a>(list: &'a str, other: &str) -> Vec<&'a str> {
     let other: Vec<_> = other.split(';').map(str::trim).collect();
     list.split(';')
@@ -199,7 +196,7 @@ fn is_ours(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name == SNIPPET)
 }
 
-/// The groups a server reads.
+/// The option groups that a server reads.
 fn groups(flavour: Flavour, version: Version) -> Vec<String> {
     let series = format!("{}.{}", version.major, version.minor);
     let mut groups = vec![
@@ -242,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The layout of Debian's MariaDB packages.
+    /// The file layout of Debian's MariaDB packages.
     fn debian() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -295,7 +292,7 @@ mod tests {
         );
         let options = read();
         assert_eq!(options.value("early_plugin_load"), None);
-        // Somebody may have added it there, as that line wins.
+        // A user may have added it there, because that line wins.
         assert_eq!(options.early_load(), Some("keyring_file.so;bpe=bpe.so"));
         assert!(options.early_plugins_to_drop().is_empty());
         assert!(options.early_plugins_left_out().is_empty());
@@ -312,7 +309,7 @@ mod tests {
         assert_eq!(options.early_load(), Some("keyring_vault.so"));
         assert_eq!(options.early_plugins_left_out(), ["keyring_vault.so"]);
         assert_eq!(options.early_plugins_to_drop(), ["keyring_file.so"]);
-        // A file that is read after ours wins, and leaves nothing out.
+        // A file read after ours wins, so our snippet omits nothing.
         write("zzz.cnf", "[mysqld]\nearly-plugin-load=newest.so\n");
         assert!(read().early_plugins_left_out().is_empty());
     }

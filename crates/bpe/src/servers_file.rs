@@ -1,5 +1,5 @@
-//! The file that names servers (`--servers`): TOML, a table `[[server]]` for each. The console, the commands for whole
-//! clusters and `bpe warm` read the same one.
+//! The servers file (`--servers`): TOML with a table `[[server]]` for each server. The console, cluster commands and
+//! `bpe warm` use the same format.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::part::{self, Amount};
 use crate::private_file::PrivateFile;
 
-/// Bytes read of it.
+/// Maximum size in bytes.
 const MOST: u64 = 1 << 20;
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Entry {
     host: Option<String>,
     port: Option<u16>,
     user: Option<String>,
-    /// Of any type, so that no message about a wrong one quotes it.
+    /// Of any type, so that no message about a wrong type quotes it.
     password: Option<Value>,
     defaults_file: Option<PathBuf>,
     server_user: Option<String>,
@@ -40,24 +40,23 @@ struct Entry {
     size: Option<String>,
 }
 
-/// A server as the file names it. The password is not among the options, where it would be warned of as on a command
-/// line.
+/// A server of the file. The password is not among the options, because a password there causes the warning for command lines.
 pub struct Named {
     pub name: String,
-    /// Which servers it belongs together with, in the user's own word.
+    /// Cluster name, chosen by the user.
     pub cluster: Option<String>,
     pub connection: connection::Args,
     pub password: Option<String>,
-    /// Cache paths and size for `bpe enable --all`, where this server's differ from the others'.
+    /// Cache paths and size for `bpe enable --all`, if they differ from the common ones.
     pub path: Option<String>,
     pub size: Option<Amount>,
 }
 
 impl Named {
-    /// How to reach it. Asks for its password where that is wished.
+    /// Resolves the server's address. Asks for its password, if requested.
     ///
     /// # Errors
-    /// When its option file or address cannot be used.
+    /// Its option file or address is unusable.
     pub fn target(&self) -> Result<Target, Failure> {
         let mut target = self.connection.target()?;
         if let Some(password) = &self.password {
@@ -68,10 +67,10 @@ impl Named {
     }
 }
 
-/// The one server of this name.
+/// The server of this name.
 ///
 /// # Errors
-/// When there is none, or more than one.
+/// It does not exist, or is ambiguous.
 pub fn by_name<'a>(servers: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
     let mut found = servers.iter().filter(|server| server.name == name);
     match (found.next(), found.next()) {
@@ -93,7 +92,7 @@ pub fn by_name<'a>(servers: &'a [Named], name: &str) -> Result<&'a Named, Failur
 /// Reads the file.
 ///
 /// # Errors
-/// When it cannot be read or understood, is another user's, or holds a password that others can read.
+/// It cannot be read or parsed, belongs to another user, or contains a password that others can read.
 pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     let failed = |why: String| Failure::usage(format!("--servers {}: {why}", path.display()));
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
@@ -124,7 +123,7 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
                     entry.name
                 ));
             }
-            // What stands here is all there is, unless an option file is named.
+            // Use only these entries, unless an option file is named.
             let connection = connection::Args {
                 no_defaults: entry.defaults_file.is_none(),
                 socket: entry.socket,
@@ -162,7 +161,7 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
         .collect()
 }
 
-/// What is wrong, and where. The library's own text quotes the line, on which a password may stand.
+/// The error and its line. The library's own message quotes the line, which may contain a password.
 fn described(error: &toml::de::Error, text: &str) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     match before {

@@ -13,7 +13,7 @@ const UNITS: [(char, u32); 6] = [
 /// Parses `100G`, `1.5T`, `512MiB`, `4096`. Returns bytes.
 ///
 /// # Errors
-/// A text for the user: not a number, unknown unit, negative, or more than fits 63 bits.
+/// A message: not a number, unknown unit, negative, or more than 63 bits.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let bytes = if let Ok(whole) = number.parse::<u64>() {
         whole.checked_mul(1 << shift).ok_or_else(too_large)?
     } else {
-        // Digits only fail to parse as u64 when there are too many of them.
+        // Digits alone fail to parse as u64 only if there are too many.
         if !number.contains('.') && !number.is_empty() {
             return Err(too_large());
         }
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Writes bytes for people: `1.5 GiB`, `96 MiB`, `4096 B`.
+/// Formats bytes for humans: `1.5 GiB`, `96 MiB`, `4096 B`.
 pub fn human(bytes: u64) -> String {
     for (letter, shift) in UNITS.iter().rev() {
         let unit = 1_u64 << shift;

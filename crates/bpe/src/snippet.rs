@@ -1,9 +1,9 @@
-//! The snippet that makes the extension permanent: a file in the server's folder of option files.
+//! The snippet makes the extension permanent: an option file in one of the server's included directories.
 //!
-//! It loads the plugin before InnoDB and holds the settings. MySQL persists the settings, too, and
-//! those win, but only once InnoDB has opened its files. `loose-` keeps a server
-//! starting whose library is gone; both servers log an error line for a missing library and go on. MariaDB does not know
-//! `early-plugin-load`, and may come to read a file that was written for MySQL.
+//! It loads the plugin before InnoDB and sets its variables. MySQL also persists the settings; those take precedence,
+//! but apply only after InnoDB has opened its files. `loose-` lets a server start if the library is gone: both servers
+//! log an error for a missing library and continue. MariaDB does not know `early-plugin-load`, and may read a file that
+//! was written for MySQL.
 
 use std::fs;
 use std::io::{self, Seek, Write};
@@ -18,24 +18,24 @@ use crate::process::Process;
 use crate::quote::option_line;
 use crate::server::Flavour;
 
-/// The servers' own tool that shows what they read in an option file.
+/// The servers' own tool that prints what they read from an option file.
 const PRINTER: &str = "/usr/bin/my_print_defaults";
 
-/// What the snippet says.
+/// Contents of a snippet.
 #[derive(Debug, Clone, Default)]
 pub struct Snippet {
     /// Names and values of the extension's variables.
     pub settings: Vec<(String, String)>,
     pub pool_before: Option<u64>,
     pub pool_after: Option<u64>,
-    /// Newer MariaDB releases let the pool grow no further than this, by default its size at start;
-    /// without it `disable` could not restore the pool after a restart.
+    /// Newer MariaDB releases limit pool growth to this, by default to the size at start. Without it, `disable` could
+    /// not restore the pool after a restart.
     pub pool_max: Option<u64>,
-    /// What early-plugin-load held before (MySQL takes one value for it).
+    /// Previous value of early-plugin-load; MySQL accepts one value.
     pub early_load_before: Option<String>,
-    /// InnoDB has to do without native asynchronous I/O.
+    /// InnoDB must not use native asynchronous I/O.
     pub native_aio_off: bool,
-    /// Whose it is: see [`of_server`].
+    /// The line that names the server: see [`of_server`].
     pub server: String,
 }
 
@@ -45,10 +45,10 @@ const SERVER: &str = "# Server: user ";
 const NATIVE_AIO_OFF: &str = "# Native asynchronous I/O of this server cannot be followed.\n\
                               innodb_use_native_aio = OFF\n";
 
-/// Bytes of a file that counts as a snippet.
+/// Maximum size of a snippet in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The snippet at this path, as the server sees it; None where there is none, or a file that was not written here.
+/// The snippet with this path, as the server sees it; `None` if there is none, or only a foreign file.
 pub fn there(process: &Process, path: &Path) -> Option<String> {
     match look(process, path) {
         Ok(There::Ours(text)) => Some(text),
@@ -56,18 +56,18 @@ pub fn there(process: &Process, path: &Path) -> Option<String> {
     }
 }
 
-/// What is at the place of the snippet.
+/// State of the snippet's path.
 pub enum There {
     Nothing,
     Ours(String),
-    /// A file that another hand has written.
+    /// A file of another author.
     Foreign,
 }
 
-/// Looks what is at the place of the snippet.
+/// Reads the state of the snippet's path.
 ///
 /// # Errors
-/// Its folder is not root's alone to change, or it cannot be read; in words.
+/// A message: users other than root can change its directory, or it cannot be read.
 pub fn look(process: &Process, path: &Path) -> Result<There, String> {
     let (folder, name) = process.directory_of(path)?;
     let read = folder.read(name, LONGEST);
@@ -80,7 +80,8 @@ pub fn look(process: &Process, path: &Path) -> Result<There, String> {
     })
 }
 
-/// The line by which a snippet names its server: other servers may read the same folder. Empty where this user may not see it.
+/// The line by which a snippet names its server, because other servers may read the same directory. Empty if this user
+/// may not inspect the process.
 pub fn of_server(process: &Process) -> String {
     match process.data_directory() {
         Ok((user, data)) => format!("{SERVER}{user}, data directory {data:?}\n"),
@@ -88,7 +89,7 @@ pub fn of_server(process: &Process) -> String {
     }
 }
 
-/// Whether a text was written for this server. One of an earlier version names none: it belongs to a usual server alone.
+/// Whether a text was written for this server. Snippets of earlier versions name no server; they belong to a packaged server only.
 fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
     left_out!("foreign-option-file")
         || text
@@ -102,7 +103,7 @@ fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
 /// Removes the snippet.
 ///
 /// # Errors
-/// It is not one, or cannot be removed; in words.
+/// A message: the file is no snippet, or cannot be removed.
 pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     match look(process, path)? {
         There::Nothing => Ok(()),
@@ -114,20 +115,20 @@ pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     }
 }
 
-/// The snippet that only keeps InnoDB from native asynchronous I/O, or the one that is there with that added. None when it
-/// says so already.
+/// A snippet that only disables InnoDB's native asynchronous I/O, or the existing one with that line added. `None` if
+/// it already contains the line.
 pub fn without_native_aio(there: Option<&str>, server: &str) -> Option<String> {
     let mut text = match there {
         Some(text) if text.contains(NATIVE_AIO_OFF) => return None,
         Some(text) => text.to_owned(),
-        // Both servers read this group.
+        // Both products read this group.
         None => format!("{HEAD}{server}[mysqld]\n"),
     };
     text.push_str(NATIVE_AIO_OFF);
     Some(text)
 }
 
-/// A text of option lines, and what the server is to read in it.
+/// Lines of an option file, and the options that the server must read from them.
 struct Lines {
     text: String,
     group: &'static str,
@@ -153,18 +154,18 @@ impl Lines {
 }
 
 impl Snippet {
-    /// What is written.
+    /// The snippet's text.
     ///
     /// # Errors
-    /// A value that no line of an option file can hold.
+    /// A value cannot be represented in an option file.
     pub fn text(&self, flavour: Flavour) -> Result<String, String> {
         self.lines(flavour).map(|lines| lines.text)
     }
 
-    /// The same, once the server's own tool has read it. Returns whether that tool is on this host, too.
+    /// The text, verified with the server's own tool. Also returns whether this host has the tool.
     ///
     /// # Errors
-    /// It reads something else than was meant.
+    /// The tool reads other options than intended.
     pub fn proven_text(&self, flavour: Flavour) -> Result<(String, bool), String> {
         let lines = self.lines(flavour)?;
         if !is_roots(Path::new(PRINTER)) {
@@ -230,9 +231,8 @@ impl Snippet {
         let load = match self.early_load_before.as_deref() {
             None | Some("") => ours.to_owned(),
             Some(before) if before.split(';').any(|part| part.trim() == ours) => before.to_owned(),
-            // The option holds one value; a later one replaces it. Ours goes last: the server
-            // gives up the list at the first library that it cannot load, and a keyring matters
-            // more.
+            // The option holds one value; a later setting replaces it. Ours goes last: the server stops at the first
+            // library that it cannot load, and a keyring is more important.
             Some(before) => format!("{before};{ours}"),
         };
         lines.group("mysqld");
@@ -244,7 +244,7 @@ impl Snippet {
     }
 }
 
-/// Whether it is a program that root alone may change.
+/// Whether it is a program that only root may change.
 fn is_roots(program: &Path) -> bool {
     fs::metadata(program)
         .is_ok_and(|meta| meta.is_file() && meta.uid() == 0 && meta.mode() & 0o022 == 0)
@@ -252,13 +252,13 @@ fn is_roots(program: &Path) -> bool {
 
 fn read_by_the_server(lines: &Lines) -> io::Result<Vec<String>> {
     let mut file = tempfile::tempfile()?;
-    // It takes no file that others may write to, as the umask may leave it.
+    // The tool rejects files that other users may write to, which the umask may permit.
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.write_all(lines.text.as_bytes())?;
     file.rewind()?;
     let output = Command::new(PRINTER)
         .args(["--defaults-file=/dev/stdin", lines.group])
-        // Nothing but this text is to be read.
+        // The tool must not read any other file.
         .env_clear()
         .stdin(Stdio::from(file))
         .stderr(Stdio::null())
@@ -401,7 +401,7 @@ mod tests {
             let (text, _) = snippet.proven_text(flavour).unwrap();
             assert_eq!(Ok(text), snippet.text(flavour));
         }
-        // Not so what it reads otherwise.
+        // A text that the tool reads differently fails.
         let mut lines = snippet.lines(Flavour::MariaDb).unwrap();
         lines.text.push_str("init_file=/x\n");
         if is_roots(Path::new(PRINTER)) {

@@ -7,14 +7,13 @@ use interface::untrusted::{is_visible, visible_json};
 use ratatui::style::{Color, Style};
 use serde_json::Value;
 
-/// `println!` that goes on when nobody reads any more (`bpe enable | head`): a change must not stop
-/// half-way for that.
+/// `println!` that ignores a closed pipe (`bpe enable | head`), so that a change does not stop half-way.
 #[macro_export]
 macro_rules! say {
     ($($argument:tt)*) => { $crate::terminal::say_line(format_args!($($argument)*)) };
 }
 
-/// `eprintln!` that goes on when nobody reads any more.
+/// `eprintln!` that ignores a closed pipe.
 #[macro_export]
 macro_rules! complain {
     ($($argument:tt)*) => { $crate::terminal::complain_line(format_args!($($argument)*)) };
@@ -22,20 +21,19 @@ macro_rules! complain {
 
 pub use {complain, say};
 
-/// Writes a line to standard output and does not care whether that works. Of control characters only line feeds and tabs are left, and the
-/// colours of [`Paint`].
+/// Writes a line to standard output and ignores errors. Of control characters, only line feeds, tabs and the colours of [`Paint`] remain.
 pub fn say_line(line: fmt::Arguments<'_>) {
     let text = visible(&line.to_string(), Paint::stdout());
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// The same to standard error, without colours.
+/// Writes a line to standard error in the same way, without colours.
 pub fn complain_line(line: fmt::Arguments<'_>) {
     let text = visible(&line.to_string(), Paint::NONE);
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A text whose further lines begin with two spaces: none of them passes for a line of another origin.
+/// Indents all lines but the first by two spaces, so that none of them looks like a line of another origin.
 pub fn indented(text: &str) -> String {
     let mut lines = text.split('\n');
     let mut shown = lines.next().unwrap_or_default().to_owned();
@@ -46,13 +44,13 @@ pub fn indented(text: &str) -> String {
     shown
 }
 
-/// Prints JSON: what cannot be seen is in JSON's own escapes.
+/// Prints JSON; invisible characters become JSON escapes.
 pub fn say_json(json: &Value) {
     let text = format!("{json:#}");
     let _ = writeln!(io::stdout(), "{}", visible_json(&text));
 }
 
-/// A text of this command as a terminal may get it.
+/// A text of this command, made safe for a terminal.
 pub fn visible(text: &str, paint: Paint) -> String {
     let styles = if paint.coloured { &STYLES[..] } else { &[] };
     let mut clean = String::with_capacity(text.len());
@@ -66,7 +64,7 @@ pub fn visible(text: &str, paint: Paint) -> String {
     clean
 }
 
-/// Marks of styles in a text before it is written. They are no characters, so text of a server has none.
+/// Style marks in a text before output. They are noncharacters, which a server's text never contains.
 const STYLES: [(char, &str); 6] = [
     (PLAIN, "0"),
     ('\u{fdd1}', "32"),
@@ -77,7 +75,7 @@ const STYLES: [(char, &str); 6] = [
 ];
 const PLAIN: char = '\u{fdd0}';
 
-/// Writes text in colours when standard output is a terminal and NO_COLOR is not set.
+/// Adds colours if standard output is a terminal and NO_COLOR is not set.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
     coloured: bool,
@@ -121,13 +119,13 @@ impl Paint {
     }
 }
 
-/// Columns of the terminal that standard output is, if it is one.
+/// Columns of the terminal on standard output, if it is one.
 pub fn width() -> Option<usize> {
     let columns = ratatui::crossterm::terminal::size().ok()?.0;
     (io::stdout().is_terminal() && columns > 0).then_some(columns.into())
 }
 
-/// Breaks a text into lines of at most so many characters, longer words excepted.
+/// Breaks a text into lines of at most `width` characters, except for longer words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -142,7 +140,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A count with separators between thousands.
+/// A number with thousands separators.
 pub fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();
@@ -155,7 +153,7 @@ pub fn grouped(number: f64) -> String {
     out
 }
 
-/// A time in the unit that suits it; `-` for none.
+/// A time in a suitable unit; `-` for none.
 pub fn microseconds(number: f64) -> String {
     let three_digits = |number: f64, unit: &str| {
         let digits = usize::from(number < 99.95) + usize::from(number < 9.995);
@@ -176,7 +174,7 @@ fn colours_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// A colour for a whole screen; none if NO_COLOR is set.
+/// A colour for full-screen output; none if NO_COLOR is set.
 pub fn coloured(color: Color) -> Style {
     if colours_refused() {
         Style::new()
@@ -185,7 +183,7 @@ pub fn coloured(color: Color) -> Style {
     }
 }
 
-/// Asks on the terminal; None when there is nobody to ask.
+/// Asks a question on the terminal; `None` without a terminal.
 pub fn confirm(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
@@ -222,7 +220,7 @@ mod tests {
             visible(&text, paint),
             "\x1b[1;31ma\x1b[0m\tb\n\\u{1b}[2K\\u{1b}]0;x\\u{7}\\u{202e}\\u{9b}\\u{d}c"
         );
-        // Without colours not even the marks.
+        // Without colours, style marks are escaped, too.
         assert_eq!(visible("\u{fdd3}a", Paint::NONE), "\\u{fdd3}a");
         for style in [
             Paint::green,

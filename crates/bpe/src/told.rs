@@ -1,4 +1,4 @@
-//! Who is told how far a change of a server is, and asked whether to go on: the terminal, or a task of the console.
+//! Receivers of a change's progress, which may also interrupt it: the terminal, or a task of the console.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,36 +7,36 @@ use crate::failure::{Exit, Failure};
 use crate::terminal::{indented, say};
 
 pub trait Told {
-    /// The steps to come, in their order.
+    /// Titles of all steps, in order.
     fn steps(&mut self, _titles: &[&str]) {}
 
-    /// The step of this number begins; those before it are done. Their number: all are done.
+    /// Step number `_step` begins, and all earlier ones are done. The total number of steps means that all are done.
     fn begin(&mut self, _step: usize) {}
 
-    /// The step of this number failed, and those after it follow.
+    /// This step failed; its messages follow.
     fn failed(&mut self, _step: usize) {}
 
-    /// What the step of this number had done was put back after a failure; without `wholly`, not all of it could be.
+    /// The actions of this step were undone after a failure; without `wholly`, only some of them.
     fn undone(&mut self, _step: usize, _wholly: bool) {}
 
-    /// What was done, or is worth knowing.
+    /// A message about a completed action, or a hint.
     fn line(&mut self, text: &str);
 
-    /// Looked at after every step: what was done is then put back.
+    /// Checked after every step; `true` rolls the change back.
     fn interrupted(&self) -> bool {
         false
     }
 }
 
-/// Lines on standard output. With `catching_signals`, Ctrl-C and the like do not end the command in the middle of a
-/// step: they are looked at after it.
+/// Lines on standard output. With `catching_signals`, SIGINT, SIGTERM and SIGHUP do not end the command within a step;
+/// they are checked after it.
 #[derive(Default)]
 pub struct Terminal {
     interrupted: Arc<AtomicBool>,
 }
 
 impl Terminal {
-    /// A second signal ends the command at once: its record stays, and `bpe disable` undoes the rest.
+    /// Catches signals. A second signal ends the command at once: its record stays, and `bpe disable` undoes the rest.
     pub fn catching_signals() -> Result<Self, Failure> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         use signal_hook::flag::{register, register_conditional_shutdown};

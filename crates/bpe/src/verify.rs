@@ -1,7 +1,7 @@
-//! `bpe verify`: compares the cached pages of a live server with its data files, and says how many differ: none may.
+//! `bpe verify`: compares cached pages of a live server with its data files, and reports the number of differences, which must be 0.
 //!
-//! The plugin compares (`bpe_report('verify-next ...')`), a bounded number of pages at a time; this asks until all open files have
-//! been gone through. Pages of files that the server does not have open are cached as well, and are not compared.
+//! The plugin compares a bounded number of pages per request (`bpe_report('verify-next ...')`). This command repeats
+//! the request until all open files are complete. Cached pages of closed files are not compared.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::state::is_on;
 use crate::terminal::{complain, say};
 
-/// Wrong pages that are listed.
+/// Maximum number of wrong pages listed.
 const LISTED: usize = 20;
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ struct Sums {
     damaged: u64,
     pages: Vec<Value>,
     damaged_pages: Vec<Value>,
-    /// Cached pages of files that are not open; `None` where they cannot be told.
+    /// Cached pages of closed files; `None` if unknown.
     not_open: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cached = status.get("bpe_pages_cached").and_then(|n| n.parse().ok());
     let mut rescue = args.save_pages.as_deref().map(Rescue::begin).transpose()?;
     let compared = ask(&mut server, &args, cached.unwrap_or(0), rescue.as_mut());
-    // A comparison that fails lists the saved pages too.
+    // A failed comparison lists the saved pages, too.
     let saved = rescue.map(Rescue::end).transpose()?;
     let mut sums = compared?;
     if args.sample == 100 {
@@ -115,7 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_well { Exit::Ok } else { Exit::No }.into())
 }
 
-/// An estimate of the cached pages that no open file has: the server opens and closes files during the comparison.
+/// Estimates the number of cached pages of closed files. It is inexact, because the server opens and closes files during the comparison.
 fn pages_of_closed_files(server: &mut Server, sums: &Sums) -> Result<Option<u64>, Failure> {
     let status = server.status("bpe\\_pages\\_cached")?;
     let cached: Option<u64> = status
@@ -136,7 +136,7 @@ fn ask(
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
     let mut progress = Progress::new(expected, template);
     let mut sums = Sums::default();
-    // First the function is asked for, whose absence has another advice.
+    // Test with another report first: if the function is missing, its error has the right advice.
     report::ask(server, "summary", "cannot verify")?;
     let mut argument = format!("verify-start {every}");
     loop {
@@ -156,7 +156,7 @@ fn ask(
             format!("{compared} of about {expected} pages")
         });
         match answer["next"].as_str() {
-            // It goes into the next statement.
+            // It becomes part of the next statement.
             Some(next)
                 if next
                     .bytes()
@@ -166,7 +166,7 @@ fn ask(
             }
             Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
             None => {
-                // It has ended, but for one that found damaged pages.
+                // The server has already ended it, unless it found damaged pages.
                 report::ask(server, &format!("verify-stop {name}"), "cannot end")?;
                 return Ok(sums);
             }
@@ -204,7 +204,7 @@ fn print(sums: &Sums, saved: Option<(usize, u64)>) {
     );
 }
 
-/// A line for each page of an answer.
+/// Prints a line for each page of an answer.
 fn list(pages: &[Value]) {
     for page in pages {
         say!(

@@ -1,4 +1,4 @@
-//! What `make build` leaves in `dist/`: files without debug information, which lies beside and belongs to them.
+//! Contents of `dist/` after `make build`: stripped files, and beside each its debug information.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -18,7 +18,7 @@ fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The release build, as `make build` makes it, and `dist` filled from it.
+/// Runs the release build as `make build` does, and fills `dist` from it.
 fn filled(dist: &Path) {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -43,7 +43,7 @@ fn debug_information_lies_beside() {
     let folder = tempfile::tempdir().unwrap();
     let dist = folder.path().join("dist");
     filled(&dist);
-    // Three times what they have today, and far below what they had with debug information.
+    // Three times today's size, and far below the size with debug information.
     for (name, most) in [
         ("bpe.so", 4 * MIB),
         ("bpe", 40 * MIB),
@@ -63,7 +63,7 @@ fn debug_information_lies_beside() {
         let of_debugging = |file: &object::File<'_>| {
             file.sections()
                 .filter(|section| {
-                    // The last one names scripts for gdb.
+                    // This section names scripts for gdb.
                     section.name().is_ok_and(|name| {
                         name.starts_with(".debug") && name != ".debug_gdb_scripts"
                     })
@@ -73,12 +73,12 @@ fn debug_information_lies_beside() {
         };
         assert_eq!(of_debugging(&stripped), 0, "{name}");
         assert!(of_debugging(&debug) > MIB, "{name}");
-        // It is found by its name and checksum, or by the number of the build.
+        // Debuggers find the file by name and checksum, or by build id.
         let (link, _) = stripped.gnu_debuglink().unwrap().expect("a link");
         assert_eq!(link, format!("{name}.debug").as_bytes());
         let build = stripped.build_id().unwrap();
         assert!(build.is_some() && build == debug.build_id().unwrap());
-        // Functions keep their names: a backtrace without the debug information still says where it went.
+        // Functions keep their names: a backtrace without debug information still shows the functions.
         assert!(
             stripped
                 .symbols()
@@ -92,7 +92,7 @@ fn debug_information_lies_beside() {
         .collect();
     assert_eq!(left.len(), 6, "{left:?}");
 
-    // They work, and lines of the source are found.
+    // The files work, and source lines can be resolved.
     let version = output(Command::new(dist.join("bpe")).arg("--version"));
     assert!(version.starts_with("bpe "), "{version}");
     for (command, page, none) in [
@@ -106,7 +106,7 @@ fn debug_information_lies_beside() {
             assert!(fs::read_to_string(script).unwrap().contains(command));
         }
     }
-    // What root runs on a production server has nothing that starts servers, puts load on them or simulates policies.
+    // Programs that root runs on production servers contain no code that starts servers, generates load or simulates policies.
     for part in [
         "14private_server",
         "12cloud_volume",

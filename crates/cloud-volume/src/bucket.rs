@@ -1,30 +1,28 @@
 //! A token bucket with optional burst credits.
 //!
-//! Time is handed in as nanoseconds, so that a test can run it with a clock of its own. Tokens are
-//! I/Os for the IOPS cap and bytes for the bandwidth cap.
+//! The caller passes the time in nanoseconds, so that a test can use its own clock. Tokens are I/Os for the IOPS cap
+//! and bytes for the bandwidth cap.
 //!
-//! The bucket holds at most [`DEPTH`] of its rate. That small depth lets requests that arrive
-//! together start together and bounds what any window can carry above the cap (0.5 % over a second).
-//! A request larger than the bucket starts when the bucket is full and leaves it in debt, so the
-//! long-run rate is exact whatever the sizes.
+//! The bucket holds at most [`DEPTH`] of its rate. That small depth lets simultaneous requests start together, and
+//! bounds the excess over the cap in any window (0.5 % over a second). A request larger than the bucket starts when the
+//! bucket is full and leaves it in debt, so the long-run rate is exact for any sizes.
 //!
-//! Credits are a second, large bucket behind the first: what overflows the first is saved there (in
-//! proportion, where a refill rate is given), and what the first lacks is drawn from it. While
-//! credits are drawn, a pacer at the burst rate holds the starts apart.
+//! Credits are a second, large bucket behind the first. Overflow of the first is saved there (in proportion, if a
+//! refill rate is set), and covers its deficits. While credits are drawn, a pacer at the burst rate spaces the starts.
 
 use crate::profile::Burst;
 
 /// Nanoseconds since the volume was mounted.
 pub(crate) type Nanos = u64;
 
-/// How much of its rate a bucket holds, in seconds.
+/// Depth of a bucket, in seconds of its rate.
 const DEPTH: f64 = 0.005;
 
 const SECOND: f64 = 1e9;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// Tokens a nanosecond.
+    /// Tokens per nanosecond.
     rate: f64,
     depth: f64,
     level: f64,
@@ -36,15 +34,15 @@ pub(crate) struct Bucket {
 struct Credits {
     capacity: f64,
     level: f64,
-    /// Credits saved for a token that overflows.
+    /// Credits saved per overflowing token.
     earned: f64,
     peak_rate: f64,
-    /// When the pacer has caught up with what was started.
+    /// Time at which the pacer catches up with the started requests.
     peak_at: f64,
 }
 
 impl Bucket {
-    /// A bucket that begins empty at `now`, with all its credits.
+    /// A bucket that is empty at `now`, with all its credits.
     pub(crate) fn new(now: Nanos, per_second: u64, burst: Option<Burst>) -> Self {
         let per_second = per_second.max(1) as f64;
         Bucket {
@@ -62,7 +60,7 @@ impl Bucket {
         }
     }
 
-    /// Forgets what was laid out after `now` and begins anew then, empty. Credits stay as they are.
+    /// Discards the schedule after `now`, and starts again empty at `now`. Credits are unchanged.
     pub(crate) fn restart(&mut self, now: Nanos) {
         self.level = 0.0;
         self.at = now;
@@ -71,8 +69,8 @@ impl Bucket {
         }
     }
 
-    /// The earliest time, not before `now`, at which a request for `amount` may start. Times handed
-    /// to this bucket never go back.
+    /// The earliest time from `now` on at which a request for `amount` may start. Times passed to this bucket never
+    /// decrease.
     pub(crate) fn ready_at(&mut self, now: Nanos, amount: u64) -> Nanos {
         let mut start = now.max(self.at);
         if let Some(credits) = &self.credits {
@@ -90,7 +88,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `amount` tokens at `start`, a time that [`Bucket::ready_at`] gave or a later one.
+    /// Takes `amount` tokens at `start`, a result of [`Bucket::ready_at`] or a later time.
     pub(crate) fn take(&mut self, start: Nanos, amount: u64) {
         self.advance(start);
         let amount = amount as f64;
@@ -126,7 +124,7 @@ mod tests {
     const MS: Nanos = 1_000_000;
     const S: Nanos = 1_000_000_000;
 
-    /// Starts within `[from, from + window)` of a volume that always has a request waiting.
+    /// Number of starts within `[from, from + window)` on a volume that always has a waiting request.
     fn saturate(bucket: &mut Bucket, from: Nanos, window: Nanos, amount: u64) -> u64 {
         let mut now = from;
         let mut started = 0;
@@ -168,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_late_clock_loses_nothing_while_requests_wait() {
-        // All requests arrive at once; starts are laid out in virtual time.
+        // All requests arrive at once; their starts are scheduled in virtual time.
         let mut bucket = Bucket::new(0, 1000, None);
         let mut last = 0;
         for _ in 0..1000 {

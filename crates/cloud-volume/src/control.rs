@@ -1,5 +1,5 @@
-//! Commands to a mounted volume, a line each, over a Unix socket. The answer is one line too: `ok`
-//! and what there is to say, or `error:` and why.
+//! Control socket of a mounted volume: one line per command over a Unix socket. The answer is one line, too: `ok` and
+//! the result, or `error:` and the reason.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ statistics | profile [unlimited|default] [NAME=VALUE...] | \
 fault eio|torn|torn-silently [op=read|write|sync|any] [every=N] [suffix=TEXT] [times=N] | \
 clear-faults | stall TIME | resume | power-loss [torn=SEED] | unmount | help";
 
-/// What commands act on.
+/// Targets of the commands.
 #[derive(Clone)]
 pub(crate) struct Controls {
     pub(crate) engine: Arc<Engine>,
@@ -88,7 +88,7 @@ impl Controls {
     }
 }
 
-/// `unlimited` or `default` or nothing (what is in force), then changes.
+/// `unlimited` or `default` or nothing (the current profile), then changes.
 fn parse_profile(now: Profile, words: &str) -> Result<Profile, String> {
     let mut profile = now;
     for word in words.split_whitespace() {
@@ -106,8 +106,8 @@ fn parse_profile(now: Profile, words: &str) -> Result<Profile, String> {
     Ok(profile)
 }
 
-/// Sends one command to the volume that listens at `socket`. The error of a command that the volume
-/// refused is of the kind `Other`.
+/// Sends one command to the volume that listens at `socket`. A command that the volume rejects is an error of kind
+/// `Other`.
 pub fn send(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     writeln!(stream, "{}", command.trim())?;
@@ -121,12 +121,12 @@ pub fn send(socket: &Path, command: &str) -> io::Result<String> {
     }
 }
 
-/// The listening socket. It vanishes when this is dropped, unless somebody has put another one in its place.
+/// The listening socket. Dropping it removes the socket file, unless that is a different file by then.
 pub(crate) struct Control {
     path: PathBuf,
-    /// Device and inode of the socket's name.
+    /// Device and inode of the socket file.
     identity: (u64, u64),
-    /// A second descriptor of the listener, by which its thread is woken: the name may be gone by then.
+    /// A second descriptor of the listener, used to wake its thread: the socket file may be gone by then.
     listener: UnixStream,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -141,7 +141,7 @@ impl Control {
             ));
         }
         match fs::symlink_metadata(path) {
-            // Left behind by a volume that was killed.
+            // Left by a killed volume.
             Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
                 fs::remove_file(path)?;
             }
@@ -195,7 +195,7 @@ fn converse(stream: &UnixStream, controls: &Controls) -> io::Result<()> {
 impl Drop for Control {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Ends the listener's accept, and refuses connections from now on.
+        // Ends the listener's accept, and rejects further connections.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,15 +1,14 @@
 //! The path of a read, a write and a sync: faults, then the schedule, then the backing file.
 //!
-//! - A **read** waits for its time first. When it is due, the pacer's own thread reads it, as long
-//!   as the page cache of the backing file has it (`RWF_NOWAIT`); otherwise a pool thread does, and
-//!   the pacer goes on.
-//! - A **write** is stored on arrival, straight from the kernel's request without a copy, and only
-//!   its completion waits. A client cannot tell: until a write completes, a read may see it or not.
-//!   All but one of the threads that take requests may do this at a time. Beyond that, pool threads
-//!   do, so that a backing directory that blocks cannot keep reads from being taken.
-//! - A **sync** makes everything stored so far durable; it costs one latency if there was anything.
+//! - A **read** waits for its time first. When it is due, the pacer's own thread reads the data if the page cache of
+//!   the backing file has it (`RWF_NOWAIT`). Otherwise a pool thread reads it, and the pacer continues.
+//! - A **write** is stored on arrival, directly from the kernel's request without a copy, and only its completion
+//!   waits. Clients cannot detect this: until a write completes, a read may or may not see it. All but one of the
+//!   request threads may store writes at a time. Further writes go to pool threads, so that a blocking backing
+//!   directory cannot keep reads from being accepted.
+//! - A **sync** makes everything stored so far durable. It costs one latency if there was anything.
 //!
-//! An unlimited volume does all of it in the thread that took the request.
+//! On an unlimited volume the thread that received the request does all of this.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -29,7 +28,7 @@ use crate::statistics::{Counters, Statistics, add};
 use crate::undo::{Tear, read_fully};
 use crate::unsynced::Unsynced;
 
-/// Threads that take requests from the kernel.
+/// Threads that receive requests from the kernel.
 pub(crate) const REQUEST_THREADS: usize = 3;
 
 pub(crate) struct Engine {
@@ -39,17 +38,17 @@ pub(crate) struct Engine {
     pub(crate) pool: Arc<Pool>,
     pub(crate) faults: Faults,
     pub(crate) counters: Counters,
-    /// Present in the mode that can lose power.
+    /// Present in the mode that supports power loss.
     pub(crate) unsynced: Option<Unsynced>,
-    /// Whether a sync is carried to the backing file.
+    /// Whether a sync also syncs the backing file.
     pub(crate) sync_backing: bool,
-    /// Set once the session runs.
+    /// Set once the session is running.
     pub(crate) notifier: OnceLock<Notifier>,
-    /// Request threads that are storing a write now.
+    /// Request threads that currently store a write.
     pub(crate) storing: AtomicUsize,
 }
 
-/// What is left to do when a request is due.
+/// Remaining work of a request when it is due.
 pub(crate) enum Job {
     Read(Read),
     Data(ReplyData, Errno),
@@ -69,7 +68,7 @@ thread_local! {
 }
 
 impl Engine {
-    /// A read of a client. `flags` are those of its open file now.
+    /// Handles a client's read. `flags` are the current flags of its open file.
     pub(crate) fn read(
         self: &Arc<Self>,
         handle: u64,
@@ -100,7 +99,7 @@ impl Engine {
         self.submit(cost, job);
     }
 
-    /// A write of a client. `flags` are those of its open file now.
+    /// Handles a client's write. `flags` are the current flags of its open file.
     pub(crate) fn write(
         self: &Arc<Self>,
         handle: u64,
@@ -147,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// fsync or fdatasync.
+    /// Handles fsync or fdatasync.
     pub(crate) fn sync(self: &Arc<Self>, handle: u64, reply: ReplyEmpty) {
         let file = match self.handles.get(handle) {
             Ok(file) => file,
@@ -178,8 +177,8 @@ impl Engine {
         }
     }
 
-    /// Changes `length` bytes at `offset` of a file so that a power loss can undo it. `file` must be
-    /// open for reading and writing.
+    /// Changes `length` bytes at `offset` of a file, and keeps the old contents so that a power loss can undo it.
+    /// `file` must be open for reading and writing.
     pub(crate) fn change<R>(
         &self,
         inode: &Arc<Inode>,
@@ -192,7 +191,7 @@ impl Engine {
             None => change(),
             Some(unsynced) => unsynced.change(inode, file, offset, length, change),
         };
-        // After the change: a sync that begins later finds it.
+        // After the change, so that a sync that begins later sees it.
         inode.dirty.store(true, Ordering::Release);
         result
     }
@@ -235,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Completes a request that is due.
+    /// Completes a due request.
     pub(crate) fn complete(self: &Arc<Self>, due: Due<Job>) {
         add(&self.counters.queue_wait, due.waited);
         add(&self.counters.throttled, due.throttled);
@@ -268,13 +267,13 @@ impl Engine {
             if cached == Ok(read.size) {
                 read.reply.data(buffer);
             } else {
-                // Not cached, the end of the file, or a backing file system that cannot tell.
+                // Not cached, the end of the file, or a backing file system without support for `RWF_NOWAIT`.
                 self.pool.execute(move || read.wait_and_serve());
             }
         });
     }
 
-    /// Loses power: what waits fails, and what was not synced is forgotten, or parts of it.
+    /// Simulates a power loss: waiting requests fail, and unsynced changes are lost, completely or partly.
     pub(crate) fn power_loss(&self, torn: Option<Tear>) -> io::Result<usize> {
         let Some(unsynced) = &self.unsynced else {
             return Err(io::Error::new(
@@ -292,7 +291,7 @@ impl Engine {
         add(&self.counters.power_losses, 1);
         if let Some(notifier) = self.notifier.get() {
             for inode in &reverted {
-                // The kernel's cached pages and size. One that it has forgotten has none.
+                // Drops the kernel's cached pages and size. The kernel has none for an inode that it forgot.
                 let _ = notifier.inval_inode(INodeNo(inode.number), 0, 0);
             }
         }
@@ -333,8 +332,8 @@ pub(crate) fn fail(job: Job) {
     }
 }
 
-/// A disk refuses direct I/O that is not made of whole sectors, so that mistakes come to light here
-/// too.
+/// A disk rejects direct I/O that is not made of whole sectors. The volume does the same, so that such mistakes are
+/// detected.
 fn aligned(flags: i32, offset: u64, size: usize) -> bool {
     flags & libc::O_DIRECT == 0 || (offset % SECTOR as u64 == 0 && size % SECTOR == 0)
 }

@@ -1,38 +1,38 @@
-//! Faults on command: requests that fail, and writes of which only a part reaches the medium.
+//! Fault injection: failed requests, and partial writes.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// Bytes that a medium writes whole or not at all.
+/// Bytes that a medium writes atomically.
 pub(crate) const SECTOR: usize = 512;
 
-/// A fault to inject. It strikes requests of the kind `operation` on files whose path ends in
-/// `path_suffix`; of these every `every`th, and `times` in all.
+/// A fault to inject. It applies to requests of the kind `operation` on files whose path ends in `path_suffix`: to
+/// every `every`th of these, and `times` times in total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub operation: Operation,
     pub effect: Effect,
-    /// 1 strikes all requests, 10 every tenth.
+    /// 1 applies to all requests, 10 to every tenth.
     pub every: u64,
-    /// The end of the file's path, such as `.ibd` or `shop/orders.ibd`; `None` for all files.
+    /// Suffix of the file's path, such as `.ibd` or `shop/orders.ibd`; `None` for all files.
     pub path_suffix: Option<String>,
-    /// How often it strikes before it is spent; `None` for ever.
+    /// Number of times until it is used up; `None`: unlimited.
     pub times: Option<u64>,
 }
 
-/// The kind of request that a fault strikes.
+/// The kind of request that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Read,
     Write,
-    /// fsync and fdatasync. A sync that fails makes nothing durable.
+    /// fsync and fdatasync. A failed sync makes nothing durable.
     Sync,
     Any,
 }
 
-/// What a fault does.
+/// Effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Fails with EIO; nothing is transferred.
@@ -44,7 +44,7 @@ pub enum Effect {
 }
 
 impl Fault {
-    /// Every request of this kind fails with EIO.
+    /// A fault that fails every request of this kind with EIO.
     pub fn error(operation: Operation) -> Self {
         Fault {
             operation,
@@ -110,18 +110,18 @@ impl FromStr for Fault {
     }
 }
 
-/// What a request meets.
+/// Effect on a single request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
     Error,
-    /// Store this many bytes of the write.
+    /// Stores only this many bytes of the write.
     Torn {
         stored: usize,
         silently: bool,
     },
 }
 
-/// The faults in force. A request meets the first that strikes.
+/// The active faults. Of several matching faults, the first applies.
 pub(crate) struct Faults {
     any: AtomicBool,
     rules: Mutex<Rules>,
@@ -165,7 +165,7 @@ impl Faults {
         self.any.store(false, Ordering::Release);
     }
 
-    /// Decides about a request of `bytes`. The path is asked for only where a fault depends on it.
+    /// Decides about a request of `bytes`. The path is looked up only if a fault depends on it.
     pub(crate) fn strike(
         &self,
         operation: Operation,

@@ -1,10 +1,9 @@
-//! The file system operations: names and attributes are passed to the backing directory, reads,
-//! writes and syncs to the [`crate::engine`].
+//! File system operations. Names and attributes are passed to the backing directory; reads, writes and syncs to the
+//! [`crate::engine`].
 //!
-//! What the kernel may cache: names for a minute (all changes come through it, so it keeps them
-//! right itself), attributes of directories likewise, attributes of files not at all, so that
-//! `fstat` shows the backing file's size and times exactly. POSIX and flock locks stay in the
-//! kernel. Extended attributes are not offered: with them, the kernel would ask for
+//! The kernel may cache names and attributes of directories for a minute, because all changes pass through it. It may
+//! not cache attributes of files, so that `fstat` shows the backing file's size and times exactly. POSIX and flock
+//! locks stay in the kernel. Extended attributes are unsupported: with them, the kernel would request
 //! `security.capability` before every buffered write.
 
 use std::ffi::{OsStr, OsString};
@@ -34,7 +33,7 @@ use crate::inodes::{Inode, OpenFile, file_type};
 /// The largest read or write that the kernel sends in one request.
 const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Requests of asynchronous I/O that the kernel may have outstanding, unless the volume has few slots.
+/// Maximum number of the kernel's outstanding asynchronous requests, unless the volume has few slots.
 const MAX_BACKGROUND: u16 = 4096;
 
 const NAME_TTL: Duration = Duration::from_secs(60);
@@ -44,9 +43,9 @@ const FILE_TTL: Duration = Duration::ZERO;
 pub(crate) struct FileSystem {
     engine: Arc<Engine>,
     directories: RwLock<Slab<Arc<Mutex<Vec<Listed>>>>>,
-    /// Whether files can be given to the user who creates them.
+    /// Whether files can be given to the user that creates them.
     privileged: bool,
-    /// Requests of asynchronous I/O that the kernel may have outstanding.
+    /// Maximum number of the kernel's outstanding asynchronous requests.
     slots: u16,
     /// Called when the session ends.
     ended: Box<dyn Fn() + Send + Sync>,
@@ -90,7 +89,7 @@ impl FileSystem {
             .learn(fd, |number| unsynced?.find(number))
     }
 
-    /// Runs `make`, then gives what it made to the client and looks it up.
+    /// Runs `make`, then assigns the new object to the client and looks it up.
     fn make(
         &self,
         request: &Request,
@@ -105,8 +104,8 @@ impl FileSystem {
         Ok(self.look_up(&parent, name)?.1)
     }
 
-    /// Sets owner and mode of a new file: it was made by this process and under its umask, but
-    /// belongs to the client, whose umask the kernel has applied.
+    /// Sets owner and mode of a new file. This process created it under its own umask, but it belongs to the client,
+    /// whose umask the kernel has applied.
     fn hand_over(
         &self,
         request: &Request,
@@ -134,11 +133,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Flags for the backing file of a client's open with `flags`.
+    /// Flags for the backing file of a client's open call with `flags`.
     fn backing_flags(&self, flags: i32) -> OFlags {
         match flags & libc::O_ACCMODE {
             libc::O_RDONLY => OFlags::RDONLY,
-            // What is overwritten must be read to be undone.
+            // Undo needs to read the overwritten data.
             libc::O_WRONLY if self.engine.unsynced.is_none() => OFlags::WRONLY,
             _ => OFlags::RDWR,
         }
@@ -150,9 +149,8 @@ impl FileSystem {
         file: std::fs::File,
         flags: i32,
     ) -> (FileHandle, FopenFlags) {
-        // The kernel reads ahead on the volume already, where that is wanted. Doing it below again
-        // would fetch what nobody asked for, and in folios so large that ext4 spends longer on
-        // finding the blocks of a page in them than on writing it.
+        // The kernel already reads ahead on the volume where useful. Read-ahead below would fetch unrequested data, in
+        // such large folios that ext4 spends longer on finding a page's blocks in them than on writing it.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         let handle = self.engine.handles.insert(OpenFile {
             file,
@@ -160,8 +158,8 @@ impl FileSystem {
             synchronous: flags & (libc::O_DSYNC | libc::O_SYNC) != 0,
         });
         let mode = if flags & libc::O_DIRECT != 0 {
-            // Without the first, the kernel locks the file for each synchronous direct write; real
-            // file systems do not where a write stays inside the file.
+            // Without FOPEN_PARALLEL_DIRECT_WRITES the kernel locks the file for each synchronous direct write. Real
+            // file systems do not lock if a write stays inside the file.
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         } else {
             FopenFlags::FOPEN_KEEP_CACHE
@@ -202,7 +200,7 @@ impl FileSystem {
                 let entry = entry?;
                 Ok(Listed {
                     number: entry.ino(),
-                    // A backing file system that does not tell: the kernel looks it up.
+                    // The backing file system does not report the kind, so the kernel will look it up.
                     kind: file_type(entry.file_type()).unwrap_or(FileType::RegularFile),
                     name: OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(),
                 })
@@ -211,7 +209,7 @@ impl FileSystem {
     }
 }
 
-/// How long the kernel may trust attributes.
+/// How long the kernel may cache these attributes.
 fn ttl(attributes: &FileAttr) -> &'static Duration {
     match attributes.kind {
         FileType::RegularFile => &FILE_TTL,
@@ -225,7 +223,7 @@ fn answer_entry(reply: ReplyEntry, result: io::Result<FileAttr>) {
             ttl(&attributes),
             &NAME_TTL,
             &attributes,
-            // A number means one inode for as long as the kernel knows it.
+            // A number identifies one inode for as long as the kernel knows it.
             Generation(0),
         ),
         Err(error) => reply.error(error.into()),
@@ -258,7 +256,7 @@ impl Filesystem for FileSystem {
                 log::info!("this kernel does not offer {wanted:?}");
             }
         }
-        // Each of these is refused only for a value out of range; then the default stays.
+        // Each of these rejects only values out of range; then the default stays.
         let _ = config.set_max_write(MAX_TRANSFER);
         if let Err(most) = config.set_max_readahead(MAX_TRANSFER) {
             let _ = config.set_max_readahead(most);
@@ -284,7 +282,7 @@ impl Filesystem for FileSystem {
             return;
         };
         let engine = self.engine.clone();
-        // Closing the last descriptor of an unlinked file frees its blocks, which can take long.
+        // Closing the last descriptor of an unlinked file frees its blocks, which can be slow.
         self.engine.pool.execute(move || {
             let gone = inode.stat().is_ok_and(|stat| stat.st_nlink == 0);
             if let (Some(unsynced), true) = (&engine.unsynced, gone) {
@@ -513,7 +511,7 @@ impl Filesystem for FileSystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Pages of a mapping are written back with the flags of whatever file is at hand.
+        // Pages of a mapping are written back with the flags of an arbitrary open file.
         let flags = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             0
         } else {
@@ -523,7 +521,7 @@ impl Filesystem for FileSystem {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing to do on close; this answer makes the kernel stop asking.
+        // Nothing to do on close. After ENOSYS the kernel no longer sends this request.
         reply.error(Errno::ENOSYS);
     }
 
@@ -569,7 +567,7 @@ impl Filesystem for FileSystem {
         };
         let mut listed = directory.lock();
         if offset == 0 {
-            // From the beginning, which may be a rewind: as it is now.
+            // From the beginning, which may be a rewind: list the current entries.
             match self.inode(number).and_then(|inode| Self::list(&inode)) {
                 Ok(now) => *listed = now,
                 Err(error) => return reply.error(error.into()),
@@ -597,7 +595,7 @@ impl Filesystem for FileSystem {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // Names are durable at once.
+        // Names are durable immediately.
         reply.ok();
     }
 
@@ -649,7 +647,7 @@ impl Filesystem for FileSystem {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        // Always ready, and the kernel does not ask again.
+        // Always ready. After ENOSYS the kernel no longer sends this request.
         reply.error(Errno::ENOSYS);
     }
 
@@ -714,11 +712,11 @@ impl Filesystem for FileSystem {
         let position = match whence {
             libc::SEEK_DATA => SeekFrom::Data(offset as u64),
             libc::SEEK_HOLE => SeekFrom::Hole(offset as u64),
-            // The kernel does the others itself.
+            // The kernel handles the other modes.
             _ => return reply.error(Errno::EINVAL),
         };
         let found = self.engine.handles.get(handle.0).and_then(|file| {
-            // All reads and writes give their offset: moving the file's own disturbs nobody.
+            // All reads and writes pass their offset, so moving the file's own offset affects none of them.
             Ok(rustix::fs::seek(&file.file, position)?)
         });
         match found {
@@ -740,7 +738,7 @@ impl Filesystem for FileSystem {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // The kernel then copies by reads and writes, which are billed.
+        // The kernel then copies by reads and writes, which count against the caps.
         reply.error(Errno::ENOSYS);
     }
 }

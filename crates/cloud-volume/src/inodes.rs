@@ -1,9 +1,9 @@
-//! The inodes that the kernel knows, and the files it has open.
+//! The inodes that the kernel knows, and its open files.
 //!
-//! An inode is held by an `O_PATH` descriptor of its backing inode from the kernel's first look-up
-//! until the kernel forgets it. That makes it independent of names, so renames and unlinked files
-//! need no care, and it keeps the backing file system from giving the number to another file while
-//! the kernel still means this one. The numbers are those of the backing directory.
+//! An `O_PATH` descriptor holds the backing inode from the kernel's first look-up until the kernel forgets it. So an
+//! inode is independent of names, and renames and unlinked files need no special handling. The descriptor also keeps
+//! the backing file system from reusing the inode number while the kernel still refers to it. The numbers are those of
+//! the backing directory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,9 +25,9 @@ use crate::undo::Undo;
 pub(crate) struct Inode {
     fd: OwnedFd,
     pub(crate) number: u64,
-    /// Whether something was changed since the last sync.
+    /// Whether the file changed since the last sync.
     pub(crate) dirty: AtomicBool,
-    /// What a power loss brings back; `None` when there is nothing.
+    /// Contents that a power loss restores; `None` if there are none.
     pub(crate) undo: Mutex<Option<Undo>>,
 }
 
@@ -55,12 +55,12 @@ impl Inode {
         Ok(attributes(&self.stat()?))
     }
 
-    /// A path that names this very inode, whatever it is called and even if it is unlinked.
+    /// A path to exactly this inode, valid under any name and after an unlink.
     pub(crate) fn magic_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
-    /// Where the file is now, in the backing directory; empty if that cannot be told.
+    /// Current path of the file in the backing directory; empty if unknown.
     pub(crate) fn path(&self) -> Vec<u8> {
         rustix::fs::readlink(self.magic_path(), Vec::new())
             .map(|path| path.into_bytes())
@@ -112,8 +112,8 @@ impl Inodes {
         }
     }
 
-    /// Takes note that the kernel learns of an inode, given an `O_PATH` descriptor of it. `kept`
-    /// finds the object of an inode that the kernel forgot while it was still needed.
+    /// Records that the kernel learns of an inode, given its `O_PATH` descriptor. `kept` finds the object of an inode
+    /// that the kernel forgot while it was still needed.
     pub(crate) fn learn(
         &self,
         fd: OwnedFd,
@@ -121,8 +121,7 @@ impl Inodes {
     ) -> io::Result<(Arc<Inode>, FileAttr)> {
         let stat = rustix::fs::fstat(&fd)?;
         if stat.st_dev != self.device || stat.st_ino == ROOT {
-            // Another file system mounted inside the backing directory: its inode numbers would
-            // clash with ours.
+            // Another file system is mounted inside the backing directory. Its inode numbers would clash with ours.
             return Err(Errno::XDEV.into());
         }
         let mut known = self.known.lock();
@@ -156,7 +155,7 @@ impl Inodes {
     }
 }
 
-/// A file that a client has open.
+/// A client's open file.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) inode: Arc<Inode>,
@@ -164,7 +163,7 @@ pub(crate) struct OpenFile {
     pub(crate) synchronous: bool,
 }
 
-/// The open files by the handle that the kernel uses for them.
+/// Open files by the kernel's handle.
 #[derive(Default)]
 pub(crate) struct Handles {
     open: RwLock<Slab<Arc<OpenFile>>>,
@@ -213,7 +212,7 @@ fn kind(mode: u32) -> FileType {
     file_type(Backing::from_raw_mode(mode)).unwrap_or(FileType::RegularFile)
 }
 
-/// The kind as FUSE names it; `None` if the backing file system does not tell.
+/// FUSE's name of the kind; `None` if the backing file system does not report it.
 pub(crate) fn file_type(kind: rustix::fs::FileType) -> Option<FileType> {
     use rustix::fs::FileType as Backing;
     Some(match kind {

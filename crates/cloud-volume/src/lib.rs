@@ -1,9 +1,8 @@
 //! A FUSE file system over a directory that behaves like a cloud block volume.
 //!
-//! Names, attributes and contents are those of the backing directory; the time that reads, writes
-//! and syncs take is that of the volume: a latency for each I/O, IOPS and bandwidth caps that reads
-//! and writes share, and burst credits. On command it fails: EIO, stalls, torn writes, and a loss
-//! of power that forgets what was not synced.
+//! Names, attributes and contents are those of the backing directory. The duration of reads, writes and syncs is that
+//! of the volume: a latency for each I/O, IOPS and bandwidth caps shared by reads and writes, and burst credits. Faults
+//! can be injected: EIO, stalls, torn writes, and a power loss that discards unsynced changes.
 //!
 //! ```no_run
 //! use cloud_volume::{CloudVolume, Profile};
@@ -18,26 +17,24 @@
 //! # }
 //! ```
 //!
-//! # What is billed
+//! # Billed operations
 //!
-//! Every read and write that the kernel sends. Direct I/O arrives as the client issued it (in parts
-//! of at most 1 MiB); buffered reads arrive as the page cache needs them; buffered writes arrive as
-//! they are made, since there is no write-back cache. fsync costs a latency but no I/O, and nothing
-//! at all when nothing was written since the last one. Metadata is free.
+//! Every read and write that the kernel sends. Direct I/O arrives as the client issued it (in parts of at most 1 MiB).
+//! Buffered reads arrive as the page cache needs them. Buffered writes arrive immediately, since there is no write-back
+//! cache. fsync costs a latency but no I/O, and nothing if nothing was written since the last one. Metadata is free.
 //!
-//! # What it is not
+//! # Limitations
 //!
-//! A place for data. A sync is not carried to the backing directory unless
-//! [`Options::sync_backing`] is set, so a crash of the real machine can lose what clients believe
-//! is durable. While mounted, the backing directory must not be changed by others; another file
-//! system mounted inside it is not shown.
+//! The volume is no safe storage. A sync does not reach the backing directory unless [`Options::sync_backing`] is set,
+//! so a crash of the real host can lose data that clients believe durable. While mounted, no other process may change
+//! the backing directory. Another file system mounted inside it is not shown.
 //!
 //! # Modules
 //!
-//! `volume` mounts and unmounts; `file_system` answers the kernel; `engine` is the path of a read,
-//! write or sync; `schedule` (with `bucket`) decides when each completes and `pacer` does it then;
-//! `pool` does what may block; `inodes` knows what the kernel knows; `faults` and `unsynced` are
-//! the failures; `control` is the line protocol.
+//! `volume` mounts and unmounts; `file_system` answers the kernel; `engine` is the path of a read, write or sync;
+//! `schedule` (with `bucket`) computes completion times, and `pacer` completes the requests then; `pool` runs blocking
+//! work; `inodes` tracks the kernel's inodes; `faults` and `unsynced` implement the failures; `control` is the line
+//! protocol.
 
 mod bucket;
 mod control;

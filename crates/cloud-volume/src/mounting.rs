@@ -1,4 +1,4 @@
-//! Mounting and unmounting: directly where the process may, else through `fusermount3`.
+//! Mounting and unmounting: directly if the process is permitted, otherwise through `fusermount3`.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::engine::REQUEST_THREADS;
 use crate::file_system::FileSystem;
 
-/// How long a process that is killed may take to let go of its mount.
+/// Maximum time for a killed process to release its mount.
 const ENDING: Duration = Duration::from_secs(20);
 
 /// A running session.
@@ -25,7 +25,7 @@ pub(crate) struct Mounted {
     through_helper: bool,
 }
 
-/// Mounts at `mountpoint` and starts to answer the kernel.
+/// Mounts at `mountpoint` and starts answering the kernel.
 pub(crate) fn mount(file_system: FileSystem, mountpoint: &Path) -> io::Result<Mounted> {
     let mut config = Config::default();
     config.n_threads = Some(REQUEST_THREADS);
@@ -45,13 +45,13 @@ pub(crate) fn mount(file_system: FileSystem, mountpoint: &Path) -> io::Result<Mo
             (session, false)
         }
         Err(Errno::PERM) => {
-            // Only this user may use the volume then.
+            // Then only this user may use the volume.
             config.acl = SessionACL::Owner;
             (Session::new(file_system, mountpoint, &config)?, true)
         }
         Err(error) => return Err(error.into()),
     };
-    // Threads inherit the priority of the one that starts them.
+    // Threads inherit the priority of their creator.
     let spawn = move || {
         crate::pacer::raise_priority();
         session.spawn()
@@ -95,8 +95,8 @@ impl Mounted {
         self.session.as_ref().map(BackgroundSession::notifier)
     }
 
-    /// Takes the volume from the name space. Files that are open are given a moment to be closed;
-    /// after it they are cut off (EIO, ENOTCONN) and true is returned.
+    /// Unmounts the volume. Waits for open files to be closed until `patience` has passed. Then it cuts them off (EIO,
+    /// ENOTCONN) and returns true.
     pub(crate) fn unmount(&self, mountpoint: &Path, patience: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
@@ -108,7 +108,7 @@ impl Mounted {
             match unmounted {
                 Ok(()) => return Ok(false),
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    // Somebody else has unmounted it.
+                    // Another process has unmounted it.
                     return Ok(false);
                 }
                 Err(_) if Instant::now() < deadline => {
@@ -125,13 +125,13 @@ impl Mounted {
         Ok(true)
     }
 
-    /// Ends the session object. `joined`: the kernel has let go, so that its threads end.
+    /// Ends the session object. `joined`: the kernel has released the mount, so the threads end.
     pub(crate) fn finish(&mut self, joined: bool) {
         let Some(session) = self.session.take() else {
             return;
         };
         if self.through_helper || !joined {
-            // Dropping it would unmount by path once more, and that may by now be another mount.
+            // Dropping it would unmount by path again, and that may be another mount by now.
             std::mem::forget(session);
         } else if let Err(error) = session.join() {
             log::warn!("the FUSE session ended with an error: {error}");
@@ -152,11 +152,10 @@ fn helper(mountpoint: &Path, option: &str) -> io::Result<()> {
     }
 }
 
-/// Detaches what is mounted at `mountpoint` if the process that served it is gone. Returns whether
-/// there was such a mount.
+/// Detaches the mount at `mountpoint` if the process that served it is gone. Returns whether there was such a mount.
 pub fn detach_if_dead(mountpoint: &Path) -> io::Result<bool> {
     match rustix::fs::stat(mountpoint) {
-        // The latter when it was asked while the process ended.
+        // The latter occurs if the call coincides with the end of the process.
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
             match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
                 Err(Errno::PERM) => helper(mountpoint, "-uz")?,
@@ -168,13 +167,13 @@ pub fn detach_if_dead(mountpoint: &Path) -> io::Result<bool> {
     }
 }
 
-/// What a guard process does: waits until its standard input ends, as it does when the process that
-/// holds the other end is gone for whatever reason, and then detaches its mount if that is dead.
+/// Body of a guard process. Waits until its standard input ends, which happens when the process at the other end is
+/// gone for any reason. Then it detaches that process's mount if that is dead.
 pub fn guard(mountpoint: &Path) -> io::Result<()> {
-    // Not to be interrupted together with the process that it watches.
+    // A new session, so that no signal interrupts it together with the watched process.
     let _ = rustix::process::setsid();
     let _ = io::stdin().read(&mut [0]);
-    // The process closes its files one after the other while it ends, so the mount may still look alive.
+    // An ending process closes its files one after the other, so the mount may still appear alive.
     let end = Instant::now() + ENDING;
     while !detach_if_dead(mountpoint)? && is_mounted(mountpoint) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -182,7 +181,7 @@ pub fn guard(mountpoint: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether something is mounted there that answers.
+/// Whether a responsive mount exists there.
 fn is_mounted(mountpoint: &Path) -> bool {
     let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
     match (device(mountpoint), mountpoint.parent().map(device)) {

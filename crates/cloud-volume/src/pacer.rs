@@ -1,9 +1,8 @@
-//! The thread that completes requests when they are due.
+//! The thread that completes due requests.
 //!
-//! One thread sleeps until the next deadline and hands what is due to a handler. It is woken early
-//! only when a request is due before everything that waits, so a busy volume costs one timer wake
-//! per completion and an idle one costs nothing. Sleeping is precise to a few tens of microseconds:
-//! the timer slack, 50 us by default, is set to the least.
+//! One thread sleeps until the next deadline and passes due requests to a handler. It is woken early only for a request
+//! that is due before all others. So a busy volume costs one timer wake per completion, and an idle one costs nothing.
+//! Sleeping is precise to a few tens of microseconds: the timer slack, 50 us by default, is set to its minimum.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -21,10 +20,9 @@ pub(crate) struct Pacer<T> {
     epoch: Instant,
     state: Mutex<State<T>>,
     wake: Condvar,
-    /// Whether a request may complete on arrival. Follows the schedule, so that an unlimited volume
-    /// does not touch its lock.
+    /// Whether a request may complete on arrival. Mirrors the schedule, so that an unlimited volume avoids its lock.
     free: AtomicBool,
-    /// The profile's, for the same reason.
+    /// Mirrors the profile, for the same reason.
     billed_size: AtomicU64,
 }
 
@@ -49,8 +47,8 @@ impl<T: Send + 'static> Pacer<T> {
         })
     }
 
-    /// Starts the thread, which gives each request to `handle` when it is due. `handle` should not
-    /// block for long: it delays the requests behind.
+    /// Starts the thread, which passes each request to `handle` when it is due. `handle` should not block for long,
+    /// because it delays the requests behind.
     pub(crate) fn run(
         self: &Arc<Self>,
         handle: impl Fn(Due<T>) + Send + 'static,
@@ -90,7 +88,7 @@ impl<T: Send + 'static> Pacer<T> {
         self.free.load(Ordering::Acquire)
     }
 
-    /// Queues a request. After [`Pacer::stop`] it is given back.
+    /// Queues a request. After [`Pacer::stop`] it returns the request as an error.
     pub(crate) fn submit(&self, cost: Cost, item: T) -> Result<(), T> {
         let mut state = self.state.lock();
         if state.stopping {
@@ -145,13 +143,13 @@ impl<T: Send + 'static> Pacer<T> {
         self.wake.notify_one();
     }
 
-    /// Takes out all requests that wait.
+    /// Removes and returns all waiting requests.
     pub(crate) fn drain(&self) -> Vec<T> {
         let now = self.now();
         self.state.lock().schedule.drain(now)
     }
 
-    /// Ends the thread; gives back what waits.
+    /// Ends the thread. Returns the waiting requests.
     pub(crate) fn stop(&self) -> Vec<T> {
         let now = self.now();
         let mut state = self.state.lock();
@@ -168,8 +166,8 @@ impl<T: Send + 'static> Pacer<T> {
     }
 }
 
-/// Lets the calling thread run before ordinary ones, as a disk does not wait for the processor.
-/// Needs a privilege; without it a loaded machine makes the volume slower than its profile.
+/// Raises the priority of the calling thread, because a disk does not wait for the processor. Needs a privilege;
+/// without it, a loaded host makes the volume slower than its profile.
 pub(crate) fn raise_priority() {
     let _ = rustix::process::setpriority_process(None, -15);
 }

@@ -35,8 +35,8 @@ impl Pool {
         Ok((pool, threads))
     }
 
-    /// Runs `job` on one of the threads. The queue needs no bound of its own: every job is a
-    /// request of the kernel, which bounds those.
+    /// Runs `job` on one of the threads. The queue needs no bound: every job is a request of the kernel, which bounds
+    /// those.
     pub(crate) fn execute(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// Lets the threads end once the queue is empty.
+    /// Ends the threads once the queue is empty.
     pub(crate) fn stop(&self) {
         self.state.lock().stopping = true;
         self.wake.notify_all();

@@ -1,4 +1,4 @@
-//! What the volume is like: its caps, its latency, its burst credits.
+//! Performance profile of a volume: caps, latency, burst credits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use crate::units::{parse_bytes, parse_duration};
 /// The performance of a volume. The default is a common general purpose cloud volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// I/Os a second that reads and writes share; `None` for no cap.
+    /// I/Os per second, shared by reads and writes; `None` for no cap.
     pub iops: Option<u64>,
-    /// Bytes a second that reads and writes share; `None` for no cap.
+    /// Bytes per second, shared by reads and writes; `None` for no cap.
     pub bandwidth: Option<u64>,
-    /// The least time between an I/O's start and its completion. An I/O starts when the caps allow
-    /// it, so the time queued for them comes on top.
+    /// Minimum time between an I/O's start and its completion. An I/O starts when the caps allow it, so the queueing
+    /// time is additional.
     pub latency: Duration,
     /// Random time on top of the latency.
     pub jitter: Option<Jitter>,
@@ -27,7 +27,7 @@ pub struct Profile {
 /// Random time added to an I/O's latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter {
-    /// The most that is added.
+    /// Maximum of the added time.
     pub bound: Duration,
     pub shape: JitterShape,
 }
@@ -37,19 +37,19 @@ pub struct Jitter {
 pub enum JitterShape {
     /// Every value equally likely.
     Uniform,
-    /// Mostly near zero, seldom near the bound: the median is 1/128 of the bound, the mean 1/8.
+    /// Mostly near zero, rarely near the bound: the median is 1/128 of the bound, the mean 1/8.
     Tail,
 }
 
 /// Burst credits, counted in I/Os. The volume starts with all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// The most credits that can be saved up.
+    /// Maximum number of saved credits.
     pub credits: u64,
-    /// I/Os a second while credits last.
+    /// I/Os per second while credits last.
     pub iops: u64,
-    /// Credits an idle volume earns a second; one that uses part of its `iops` earns in proportion
-    /// to the rest. `None`: as many as `iops`, so that every unused I/O is saved.
+    /// Credits per second that an idle volume earns. A volume that uses a part of its `iops` earns in proportion to the
+    /// rest. `None`: as many as `iops`, so that every unused I/O is saved.
     pub refill: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Profile {
         billed(bytes, self.billed_size)
     }
 
-    /// Changes one property by name, in the words of the command line and the control socket.
+    /// Changes one property by name, in the syntax of the command line and the control socket.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let cap = |value: &str, parse: &dyn Fn(&str) -> Result<u64, String>| match value {
             "none" | "unlimited" => Ok(None),
@@ -187,7 +187,7 @@ impl FromStr for Burst {
 }
 
 impl fmt::Display for Profile {
-    /// In the words that [`Profile::set`] takes.
+    /// In the syntax of [`Profile::set`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cap = |n: Option<u64>| n.map_or("none".to_string(), |n| n.to_string());
         write!(

@@ -1,12 +1,11 @@
-//! When each request starts and when it completes: one FIFO for reads and writes alike.
+//! Start and completion times of requests: one FIFO for reads and writes alike.
 //!
-//! A request's start is laid out on arrival, in virtual time: the earliest moment, not before any
-//! request that came earlier, that both caps allow. If that is later than now, it is let go at the
-//! next tick. It completes a latency (and jitter) after that.
-//! Because starts are computed and not observed, a timer that fires late delays completions but
-//! does not lose throughput.
+//! A request's start is scheduled on arrival, in virtual time. It is the earliest moment that both caps allow, and
+//! never precedes the start of an earlier request. If that is in the future, the request is released at the next tick.
+//! It completes a latency (and jitter) after that. Starts are computed and not observed, so a late timer delays
+//! completions but loses no throughput.
 //!
-//! The schedule knows neither clocks nor threads; [`crate::pacer`] drives it.
+//! The schedule is independent of clocks and threads; [`crate::pacer`] drives it.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,13 +13,12 @@ use std::collections::BinaryHeap;
 use crate::bucket::{Bucket, Nanos};
 use crate::profile::{JitterShape, Profile};
 
-/// Requests that the caps hold back are let go at multiples of this. At 3,000 IOPS that completes
-/// three at a time, which costs a third less processor time than one timer each. The rate is the
-/// same, since it follows the starts; the time in the queue grows by half of this on average where
-/// the volume is only just throttled, and not at all where it is saturated.
+/// Requests that the caps hold back are released at multiples of this. At 3,000 IOPS three complete at a time, which
+/// costs a third less processor time than one timer each. The rate is unchanged, since it follows the starts. The
+/// average queueing time grows by half of this on a barely throttled volume, and not at all on a saturated one.
 const TICK: Nanos = 1_000_000;
 
-/// What a request costs.
+/// Cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
     /// A transfer: counts against both caps.
@@ -29,7 +27,7 @@ pub(crate) enum Cost {
     Flush,
 }
 
-/// A request whose time has come.
+/// A due request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Due<T> {
     pub(crate) item: T,
@@ -54,10 +52,10 @@ pub(crate) struct Schedule<T> {
     bandwidth: Option<Bucket>,
     queue: BinaryHeap<Entry<T>>,
     sequence: u64,
-    /// The volume answers nothing before this.
+    /// No request completes before this.
     held_until: Nanos,
     throttled_until: Nanos,
-    /// When the latest request was let go; none after it goes earlier.
+    /// Release time of the latest request; later ones are never released earlier.
     released: Nanos,
     random: fastrand::Rng,
 }
@@ -73,7 +71,7 @@ impl<T> Schedule<T> {
             held_until: 0,
             throttled_until: 0,
             released: 0,
-            // A fixed seed: the same requests at the same times see the same jitter.
+            // A fixed seed: equal requests at equal times get equal jitter.
             random: fastrand::Rng::with_seed(0x5eed),
         };
         schedule.set_profile(now, profile);
@@ -120,8 +118,8 @@ impl<T> Schedule<T> {
         })
     }
 
-    /// Changes the caps. Requests that have started keep their times, the others are laid out anew
-    /// in the order they came. Burst credits begin full.
+    /// Changes the caps. Started requests keep their times; the others are rescheduled in order of arrival. Burst
+    /// credits start full.
     pub(crate) fn set_profile(&mut self, now: Nanos, profile: Profile) {
         self.iops = profile
             .iops
@@ -132,7 +130,7 @@ impl<T> Schedule<T> {
         self.lay_out_anew(now);
     }
 
-    /// Nothing completes before `until`, and nothing starts either.
+    /// Prevents completions and starts before `until`.
     pub(crate) fn hold(&mut self, now: Nanos, until: Nanos) {
         self.held_until = self.held_until.max(until);
         self.restart(now.max(self.held_until));
@@ -153,7 +151,7 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Takes everything out, in order of arrival.
+    /// Removes and returns all requests, in order of arrival.
     pub(crate) fn drain(&mut self, now: Nanos) -> Vec<T> {
         self.restart(now.max(self.held_until));
         let mut entries = std::mem::take(&mut self.queue).into_vec();
@@ -161,7 +159,7 @@ impl<T> Schedule<T> {
         entries.into_iter().map(|entry| entry.item).collect()
     }
 
-    /// Forgets what was laid out after `at`.
+    /// Discards the schedule after `at`.
     fn restart(&mut self, at: Nanos) {
         self.released = self.released.min(at);
         for bucket in [&mut self.iops, &mut self.bandwidth].into_iter().flatten() {
@@ -243,8 +241,7 @@ impl<T> PartialOrd for Entry<T> {
 }
 
 impl<T> Ord for Entry<T> {
-    /// The heap gives its greatest: the one that is due first, and among equals the one that came
-    /// first.
+    /// The heap returns its greatest element: the one that is due first, and among equals the one that arrived first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.sequence).cmp(&(self.due, self.sequence))
     }
@@ -262,7 +259,7 @@ mod tests {
     const S: Nanos = 1_000_000_000;
     const PAGE: Cost = Cost::Transfer { bytes: 16 * 1024 };
 
-    /// `clients` that each have one request in flight, for `window`. Completions per client.
+    /// Simulates clients with one request in flight each, for `window`. Returns completions per client.
     fn run(schedule: &mut Schedule<usize>, costs: &[Cost], window: Nanos) -> Vec<u64> {
         let mut done = vec![0; costs.len()];
         for (client, cost) in costs.iter().enumerate() {
@@ -292,7 +289,7 @@ mod tests {
     #[test]
     fn a_lone_client_sees_only_the_latency() {
         let mut schedule = Schedule::new(0, Profile::default());
-        // After a moment, so that the bucket holds something.
+        // A second later, so that the bucket is not empty.
         assert_eq!(schedule.push(S, PAGE, 0), S + 500 * US);
         let done = schedule.pop_due(S + 500 * US).unwrap();
         assert_eq!((done.waited, done.throttled), (0, 0));
@@ -306,7 +303,7 @@ mod tests {
             ..Profile::unlimited()
         };
         let mut schedule = Schedule::new(0, profile);
-        // Between the ticks, at times at which some find a token and some do not.
+        // Between the ticks, at times at which some requests find a token and some do not.
         let mut random = fastrand::Rng::with_seed(3);
         let mut now = 0;
         let mut last = 0;
@@ -394,7 +391,7 @@ mod tests {
             order.push(due.item);
         }
         assert_eq!(order.len(), 3000);
-        // The few that had started keep their latency.
+        // The few started requests keep their latency.
         order.retain(|n| *n >= 4);
         assert!(order.is_sorted(), "arrival order is kept");
     }
@@ -420,7 +417,7 @@ mod tests {
     #[test]
     fn a_stall_holds_everything_and_gives_nothing_back() {
         let mut schedule = Schedule::new(0, Profile::default());
-        // Laid out over four seconds.
+        // Scheduled over four seconds.
         for n in 0..12_000 {
             schedule.push(0, PAGE, n);
         }
@@ -428,7 +425,7 @@ mod tests {
         schedule.push(2 * MS, PAGE, 12_000);
         assert!(!schedule.is_free(2 * S));
         assert!(schedule.pop_due(3 * S - 1).is_none());
-        // The time of the stall has not been saved up as tokens for those that wait.
+        // The waiting requests gain no tokens from the time of the stall.
         let mut done = 0;
         while schedule.pop_due(3 * S + 5 * MS).is_some() {
             done += 1;

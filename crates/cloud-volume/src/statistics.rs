@@ -1,33 +1,33 @@
-//! Counters of what the volume did.
+//! Counters of the volume.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// Totals since the volume was mounted. Subtract two to see an interval.
+/// Totals since the volume was mounted. Subtract two to get an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Statistics {
-    /// Read requests of the kernel that reached the volume; what its page cache served is not seen.
+    /// Read requests of the kernel that reached the volume. Reads served by the kernel's page cache are not counted.
     pub reads: u64,
     pub writes: u64,
-    /// fsync and fdatasync calls, those that had nothing to flush too.
+    /// fsync and fdatasync calls, including those without anything to flush.
     pub fsyncs: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Reads and writes as counted against the IOPS cap: large ones count as several.
+    /// Reads and writes as counted against the IOPS cap: a large one counts as several.
     pub billed_ios: u64,
-    /// Time that all requests together waited for the caps or a stall, in microseconds.
+    /// Total time that requests waited for the caps or a stall, in microseconds.
     pub queue_wait_us: u64,
-    /// Wall-clock time during which some request waited for the caps or a stall, in microseconds.
+    /// Wall-clock time during which at least one request waited for the caps or a stall, in microseconds.
     pub throttled_us: u64,
-    /// Requests waiting now: for the caps, or for their latency to pass.
+    /// Requests that currently wait for the caps, or for their latency.
     pub queued: u64,
-    /// Requests that a fault made fail, or wrote in part.
+    /// Requests that a fault failed, or stored only partly.
     pub faults: u64,
-    /// Times the volume lost power.
+    /// Number of power losses.
     pub power_losses: u64,
-    /// Memory that holds what a power loss would bring back.
+    /// Memory of the old contents that a power loss would restore.
     pub unsynced_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How a volume is asked to end, and told that it has.
+//! Requests the end of a volume, and signals it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) enum Stage {
     Ended,
 }
 
-/// Asks for the end of a volume. See [`crate::Volume::stopper`].
+/// Requests the end of a volume. See [`crate::Volume::stopper`].
 #[derive(Clone, Default)]
 pub struct Stopper {
     stage: Arc<(Mutex<Stage>, Condvar)>,

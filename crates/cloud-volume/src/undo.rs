@@ -1,4 +1,4 @@
-//! The old contents of one file, and how they come back.
+//! The old contents of one file, and their restoration.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,10 +7,11 @@ use std::os::unix::fs::FileExt;
 
 use crate::faults::SECTOR;
 
-/// Granularity of what is saved.
+/// Granularity of saved contents.
 const BLOCK: u64 = 4096;
 
-/// What a power loss leaves of unsynced changes: each aligned unit of so many bytes as a whole, or nothing of it, by chance.
+/// Partial power loss: each aligned unit of `unit` bytes of the unsynced changes survives as a whole or not at all, at
+/// random.
 pub(crate) struct Tear {
     pub unit: u64,
     pub random: fastrand::Rng,
@@ -25,7 +26,7 @@ impl Tear {
     }
 }
 
-/// The durable contents of what changed in one file.
+/// The durable contents of a file's changed blocks.
 pub(crate) struct Undo {
     pub(crate) durable_size: u64,
     /// Old contents by block number; `None` for zeros.

@@ -1,8 +1,8 @@
-//! Durations and byte counts as people write them: `0.5ms`, `2s`, `125MB`, `256KiB`.
+//! Parses durations and byte counts with units: `0.5ms`, `2s`, `125MB`, `256KiB`.
 
 use std::time::Duration;
 
-/// Reads a duration with a unit: `ns`, `us`, `ms`, `s`, `m` or `h`. A plain `0` is allowed.
+/// Parses a duration with a unit: `ns`, `us`, `ms`, `s`, `m` or `h`. A plain `0` is allowed.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text)?;
     let seconds = match unit {
@@ -22,8 +22,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|e| format!("`{text}` is not a duration: {e}"))
 }
 
-/// Reads a number of bytes: decimal units `KB`, `MB`, `GB`, binary units `KiB`, `MiB`, `GiB`, or
-/// plain bytes.
+/// Parses a number of bytes: decimal units `KB`, `MB`, `GB`, binary units `KiB`, `MiB`, `GiB`, or plain bytes.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let factor = match unit.trim_end_matches("/s") {

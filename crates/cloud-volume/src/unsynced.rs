@@ -1,13 +1,12 @@
-//! What a power loss would take away: the old contents of all that was changed since the last sync.
+//! Undo log for a power loss: the old contents of all changes since the last sync.
 //!
-//! The model is a disk with a volatile write cache. Every change goes to the backing file at once,
-//! and before it the old contents of the blocks it touches are saved, once for each block and sync.
-//! fsync and fdatasync drop what was saved. A power loss writes it back and restores the old size.
-//! Writes with O_DIRECT are as volatile as others. Creating, renaming and removing files is durable
-//! at once, as if the file system's journal were synchronous.
+//! The model is a disk with a volatile write cache. Every change reaches the backing file at once. Before it, the old
+//! contents of the affected blocks are saved, once per block and sync. fsync and fdatasync drop the saved contents. A
+//! power loss writes them back and restores the old size. Writes with O_DIRECT are as volatile as others. Creating,
+//! renaming and removing files is durable at once, as if the file system's journal were synchronous.
 //!
-//! Saved blocks cost memory until the next sync; blocks that were holes, zeros, or beyond the
-//! durable end of the file cost only their place in the index.
+//! Saved blocks use memory until the next sync. Blocks that were holes, zeros, or beyond the durable end of the file
+//! use only their index entry.
 //!
 //! Lock order: `gate`, then an inode's `undo`, then `files`.
 
@@ -24,19 +23,19 @@ use rustix::fs::OFlags;
 use crate::inodes::Inode;
 use crate::undo::{Tear, Undo};
 
-/// All files with something to undo.
+/// All files with unsynced changes.
 #[derive(Default)]
 pub(crate) struct Unsynced {
-    /// Held shared by every change, and alone by a power loss.
+    /// Changes hold it shared, a power loss exclusively.
     gate: RwLock<()>,
-    /// Keeps the inodes although the kernel may forget them.
+    /// Keeps the inodes alive, although the kernel may forget them.
     files: Mutex<HashMap<u64, Arc<Inode>>>,
     bytes: AtomicU64,
 }
 
 impl Unsynced {
-    /// Makes a change to `length` bytes at `offset` that can be undone. `file` must be open for
-    /// reading.
+    /// Makes a change to `length` bytes at `offset`, and keeps the old contents for a power loss. `file` must be open
+    /// for reading.
     pub(crate) fn change<R>(
         &self,
         inode: &Arc<Inode>,
@@ -61,14 +60,14 @@ impl Unsynced {
         change()
     }
 
-    /// Makes everything written to the file so far durable. Also for a file that is gone.
+    /// Makes everything written to the file so far durable. Also for a removed file.
     pub(crate) fn sync(&self, inode: &Arc<Inode>) {
         let _open = self.gate.read();
         let mut undo = inode.undo.lock();
         self.forget(inode, &mut undo);
     }
 
-    /// The inode of a file that has something to undo, which the kernel may have forgotten.
+    /// The inode of a file with unsynced changes, which the kernel may have forgotten.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<Inode>> {
         self.files.lock().get(&number).cloned()
     }
@@ -77,7 +76,7 @@ impl Unsynced {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The files whose contents a power loss would change, and the offsets of those blocks.
+    /// The files whose contents a power loss would change, and the offsets of the affected blocks.
     pub(crate) fn blocks(&self) -> Vec<(Arc<Inode>, Vec<u64>)> {
         let files: Vec<_> = self.files.lock().values().cloned().collect();
         let offsets = |inode: &Arc<Inode>| {
@@ -90,7 +89,7 @@ impl Unsynced {
             .collect()
     }
 
-    /// Brings all files back to their last sync, or only parts of them. Returns the files that changed.
+    /// Reverts all files to their last sync, completely or partly. Returns the changed files.
     pub(crate) fn power_loss(
         &self,
         mut torn: Option<Tear>,
@@ -138,7 +137,7 @@ mod tests {
         contents
     }
 
-    /// Writes, shrinks and grows at random, and checks that reverting restores the beginning.
+    /// Writes, shrinks and grows at random, and checks that reverting restores the original contents.
     #[test]
     fn reverting_restores_the_durable_contents() {
         let mut random = fastrand::Rng::with_seed(7);

@@ -26,16 +26,16 @@ use crate::stopper::{Stage, Stopper};
 use crate::undo::Tear;
 use crate::unsynced::Unsynced;
 
-/// Threads for backing I/O that blocks: as many as a fast disk wants at a time.
+/// Threads for blocking backing I/O: as many as a fast disk can use at a time.
 const POOL_THREADS: usize = 16;
 
-/// Descriptors wanted: one for each file and directory that the kernel has in mind.
+/// Descriptor limit: one for each file and directory that the kernel knows.
 const DESCRIPTORS: u64 = 1 << 20;
 
-/// How long an unmount waits for open files to be closed.
+/// Time that an unmount waits for open files to be closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a volume could not be mounted, used or unmounted.
+/// Why mounting, using or unmounting a volume failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot use {path} as the {role}: {source}")]
@@ -60,23 +60,23 @@ pub enum Error {
     PowerLoss(io::Error),
 }
 
-/// How to mount a volume, besides where.
+/// Options of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub profile: Profile,
-    /// Keep what every change overwrites until it is synced, so that the volume can lose power.
-    /// Costs memory for unsynced changes, and makes changes to one file take turns.
+    /// Keep the old contents of every change until a sync, so that the volume can lose power. Costs memory for unsynced
+    /// changes, and serialises changes to one file.
     pub forget_unsynced: bool,
-    /// Carry syncs to the backing directory. Without it they cost their latency only.
+    /// Pass syncs to the backing directory. Otherwise they cost only their latency.
     pub sync_backing: bool,
-    /// Asynchronous requests that may be under way at a time, at least 1, as the request slots of a disk: whoever submits
-    /// one more waits in the kernel until one was answered. `None`: more than anybody makes.
+    /// Maximum number of asynchronous requests in flight, at least 1, like the request slots of a disk. A caller that
+    /// submits one more waits in the kernel until a request completes. `None`: practically unlimited.
     pub slots: Option<u16>,
-    /// A Unix socket at which the volume takes commands, for its user only.
+    /// A Unix socket for commands to the volume, accessible only to its user.
     pub control: Option<PathBuf>,
 }
 
-/// A way to mount volumes.
+/// Entry point for mounting volumes.
 pub struct CloudVolume;
 
 impl CloudVolume {
@@ -93,8 +93,7 @@ impl CloudVolume {
         Self::mount_with(backing, mountpoint, options)
     }
 
-    /// Mounts `backing` at `mountpoint` with more to choose. A mount whose server has died is taken
-    /// from the mountpoint first.
+    /// Mounts `backing` at `mountpoint` with further options. First detaches a mount whose server has died.
     pub fn mount_with(
         backing: impl AsRef<Path>,
         mountpoint: impl AsRef<Path>,
@@ -211,7 +210,7 @@ impl Volume {
         &self.mountpoint
     }
 
-    /// Changes the volume's performance at once, also for requests that wait.
+    /// Changes the volume's performance at once, also for waiting requests.
     pub fn set_profile(&self, profile: Profile) {
         self.engine.pacer.set_profile(profile);
     }
@@ -225,7 +224,7 @@ impl Volume {
         self.engine.statistics()
     }
 
-    /// Adds a fault; a request meets the first that strikes it.
+    /// Adds a fault. Of several matching faults, the first applies to a request.
     pub fn add_fault(&self, fault: Fault) {
         self.engine.faults.add(fault);
     }
@@ -234,7 +233,7 @@ impl Volume {
         self.engine.faults.clear();
     }
 
-    /// Answers no read, write or sync for `time`.
+    /// Completes no read, write or sync for `time`.
     pub fn stall(&self, time: Duration) {
         self.engine.pacer.stall(time);
     }
@@ -244,29 +243,30 @@ impl Volume {
         self.engine.pacer.resume();
     }
 
-    /// Loses power: requests that wait fail with EIO, and all file contents and sizes go back to
-    /// what they were at each file's last sync. Returns how many files changed. Clients should be
-    /// stopped before, as a real machine would be. An error means that a file could not be reverted,
-    /// or that the volume is mounted without [`Options::forget_unsynced`].
+    /// Simulates a power loss. Waiting requests fail with EIO, and all files revert to the contents and sizes of their
+    /// last sync. Returns the number of changed files. Stop clients before, as a power loss stops them on a real host.
+    /// An error means that a file could not be reverted, or that the volume is mounted without
+    /// [`Options::forget_unsynced`].
     pub fn power_loss(&self) -> Result<usize, Error> {
         self.engine.power_loss(None).map_err(Error::PowerLoss)
     }
 
-    /// Loses power like [`Volume::power_loss`], but of what was not synced each sector of 512 bytes
-    /// is lost or kept by chance, so that pages are torn. Sizes go back.
+    /// Loses power like [`Volume::power_loss`], but each sector of 512 bytes of the unsynced changes is lost or kept at
+    /// random, so that pages are torn. Sizes are reverted.
     pub fn power_loss_torn(&self, seed: u64) -> Result<usize, Error> {
         self.power_loss_reordered(seed, SECTOR as u64)
     }
 
-    /// Loses power like [`Volume::power_loss`], but of what was not synced each aligned unit of `bytes` is lost or kept by
-    /// chance as a whole: a disk that makes such writes whole, and in any order. Sizes go back.
+    /// Loses power like [`Volume::power_loss`], but each aligned unit of `bytes` of the unsynced changes is lost or
+    /// kept at random as a whole. This models a disk that makes such writes atomically, in any order. Sizes are
+    /// reverted.
     pub fn power_loss_reordered(&self, seed: u64, bytes: u64) -> Result<usize, Error> {
         let tear = Tear::new(seed, bytes);
         self.engine.power_loss(Some(tear)).map_err(Error::PowerLoss)
     }
 
-    /// What a power loss would bring back now: files, by where they are in the backing directory, and the offsets of their
-    /// blocks of 4 KiB, in order. What lies beyond the end that would be cut is not among them. Empty without
+    /// Files that a power loss would change now, by their paths in the backing directory, with the offsets of the
+    /// affected blocks of 4 KiB, in order. Excludes blocks beyond the end to which the file would be cut. Empty without
     /// [`Options::forget_unsynced`].
     pub fn unsynced(&self) -> Vec<(PathBuf, Vec<u64>)> {
         let blocks = self.engine.unsynced.iter().flat_map(Unsynced::blocks);
@@ -275,18 +275,17 @@ impl Volume {
             .collect()
     }
 
-    /// Something that can end [`Volume::wait`] from another thread.
+    /// A handle that can end [`Volume::wait`] from another thread.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Waits until somebody unmounts the volume, or asks for that with a [`Stopper`] or through the
-    /// control socket.
+    /// Waits until another process unmounts the volume, or until a [`Stopper`] or the control socket requests that.
     pub fn wait(&self) {
         self.stopper.wait_while(|stage| stage == Stage::Running);
     }
 
-    /// Unmounts. Clients with files open are given two seconds to close them and then cut off.
+    /// Unmounts. Waits two seconds for clients to close their files, then cuts them off.
     pub fn unmount(mut self) -> Result<(), Error> {
         self.shut_down()
     }

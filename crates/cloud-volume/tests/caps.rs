@@ -1,7 +1,7 @@
-//! The caps as fio sees them: never exceeded by more than the bucket's depth and fio's edges, and
-//! reached. And the data that fio wrote and read back.
+//! The caps, measured with fio: never exceeded by more than the bucket's depth and fio's edges, and reached. Also
+//! verifies the data that fio wrote and read back.
 //!
-//! The tests share the machine's processors, so they take turns.
+//! The tests share the host's processors, so they run one at a time.
 
 mod common;
 
@@ -13,8 +13,8 @@ use common::{Trial, fio, fio_installed};
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Checks what is measured against a cap: it is never exceeded by more than 3 %, and reached to
-/// within 15 %. A busy machine can only make it less, so for that it has three tries.
+/// Checks a measurement against a cap: at most 3 % above it, and at most 15 % below it. A busy host can only lower the
+/// result, so the check has three tries.
 fn near(what: &str, cap: f64, measure: impl Fn() -> f64) {
     for _ in 0..3 {
         let measured = measure();
@@ -110,7 +110,7 @@ fn iops_cap_holds_for_each_engine() {
 fn io_uring_allowed() -> bool {
     match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled") {
         Ok(disabled) => disabled.trim() == "0",
-        // Kernels before that switch: allowed if there is io_uring at all.
+        // Kernels before that switch: allowed if io_uring exists.
         Err(_) => std::fs::read_to_string("/proc/kallsyms")
             .is_ok_and(|symbols| symbols.contains("io_uring_setup")),
     }
@@ -245,7 +245,7 @@ fn what_was_written_is_read_back() {
                     "--do_verify=1",
                 ],
             );
-            // And the same bytes are in the backing directory.
+            // The backing directory has the same bytes.
             let name = format!("{engine}-{direct}");
             let through = std::fs::read(trial.path(&name)).unwrap();
             let below = std::fs::read(trial.backing(&name)).unwrap();

@@ -55,7 +55,7 @@ fn reads_fail_one_in_n_by_suffix() {
     }
     assert_eq!(failures, [10, 0]);
     assert_eq!(trial.volume.statistics().faults, 10);
-    // The suffix is that of the name the file has now.
+    // The suffix applies to the file's current name.
     fs::rename(trial.path("a.ibd"), trial.path("a.bak")).unwrap();
     assert!((0..8).all(|_| !failed(files[0].read_at(&mut page.0, 0))));
     fs::rename(trial.path("a.bak"), trial.path("b.ibd")).unwrap();
@@ -159,7 +159,7 @@ fn power_loss_forgets_what_was_not_synced() {
     let old = fs::read(trial.path("synced")).unwrap();
     assert_eq!(trial.volume.statistics().unsynced_bytes, 0);
 
-    // Every way to change it: direct, buffered, mapped sizes, holes.
+    // Every kind of change: direct, buffered, mapped sizes, holes.
     let changes: [Change; 7] = [
         ("direct write", |f| {
             f.write_all_at(&Page::of(2).0, 16384).unwrap()

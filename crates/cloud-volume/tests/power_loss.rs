@@ -1,9 +1,9 @@
-//! What a power loss leaves when many clients write, sync, truncate, punch holes and rename at once: of each sector what
-//! was synced last, or something written later, and of what nobody synced nothing that was complete before.
+//! State after a power loss while many clients write, sync, truncate, punch holes and rename. Each sector must have its
+//! last synced contents, or something written later. A change that no sync covers must not have become durable.
 //!
-//! Every write has a stamp, which fills its sectors, and two moments of a common clock: before it was submitted and after
-//! it was answered. So have syncs and the power loss. Two events whose moments overlap may have happened in either order;
-//! everything else follows. `BPE_SEED` repeats a run, as far as threads can be repeated.
+//! Every write has a stamp, which fills its sectors, and two times of a common clock: before its submission and after
+//! its completion. So have syncs and the power loss. Two events whose intervals overlap may have happened in either
+//! order; the order of all others is known. `BPE_SEED` repeats a run, as far as threads are repeatable.
 
 mod aio;
 mod common;
@@ -21,9 +21,9 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
 const FILES: usize = 3;
 const WRITERS: usize = 4;
-/// Sectors of a file.
+/// Sectors per file.
 const SECTORS: usize = 512;
-/// Sectors of the longest write: more than a page of a database.
+/// Sectors of the longest write: more than a database page.
 const LONGEST: usize = 48;
 const ROUNDS: u64 = 40;
 
@@ -34,7 +34,7 @@ fn now() -> u64 {
     CLOCK.fetch_add(1, SeqCst)
 }
 
-/// From just before something was submitted until just after it was answered.
+/// From just before the submission until just after the completion.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     begin: u64,
@@ -53,16 +53,16 @@ impl Span {
     }
 }
 
-/// What fills some sectors from then on: a stamp, or zeros of a hole or of what was cut off (0).
+/// New contents of some sectors: a stamp, or zeros of a hole or of a truncated part (0).
 #[derive(Clone, Copy, Debug)]
 struct Change {
     span: Span,
     stamp: u64,
     first: usize,
     sectors: usize,
-    /// Durable when it is answered.
+    /// Durable on completion.
     synchronous: bool,
-    /// Direct, and not waited for by the kernel.
+    /// Direct, without waiting by the kernel.
     asynchronous: bool,
 }
 
@@ -72,7 +72,7 @@ impl Change {
     }
 }
 
-/// A file, whatever it is called at the moment, and what was done to it.
+/// A file under its current name, and the history of its changes.
 struct Subject {
     name: Mutex<String>,
     direct: File,
@@ -126,7 +126,7 @@ impl Subject {
     }
 }
 
-/// One client: changes files at random until it is told to stop.
+/// One client: changes files at random until `stop` is set.
 fn write(subjects: &[Subject], trial: &Trial, mut random: fastrand::Rng, stop: &AtomicBool) {
     let context = Context::new(8);
     let mut buffer = Aligned::new(LONGEST);
@@ -209,7 +209,7 @@ fn write(subjects: &[Subject], trial: &Trial, mut random: fastrand::Rng, stop: &
                 *name = new;
             }
             90..93 => {
-                // By a descriptor of its own, whose file may have another name by then.
+                // With a separate descriptor, whose file may have another name by then.
                 if let Ok(file) = File::open(subject.path(trial)) {
                     subject.sync(&file);
                 }
@@ -220,7 +220,7 @@ fn write(subjects: &[Subject], trial: &Trial, mut random: fastrand::Rng, stop: &
     }
 }
 
-/// What is wrong with `stamp` in `sector` after the power was lost at `loss`.
+/// Why `stamp` in `sector` is wrong after the power loss at `loss`, if it is.
 fn wrong(subject: &Subject, sector: usize, stamp: u64, loss: Span, torn: bool) -> Option<String> {
     let changes = subject.changes.lock().unwrap();
     let syncs = subject.syncs.lock().unwrap();
@@ -231,7 +231,7 @@ fn wrong(subject: &Subject, sector: usize, stamp: u64, loss: Span, torn: bool) -
                 .iter()
                 .any(|sync| change.span.precedes(*sync) && sync.precedes(loss))
     };
-    // Several changes can have left the same zeros.
+    // Several changes may have produced the same zeros.
     let candidates: Vec<&&Change> = before.iter().filter(|c| c.stamp == stamp).collect();
     if candidates.is_empty() {
         return Some(format!("stamp {stamp} was never written there"));
@@ -241,7 +241,7 @@ fn wrong(subject: &Subject, sector: usize, stamp: u64, loss: Span, torn: bool) -
         let newer = before.iter().find(|later| {
             candidate.span.precedes(later.span) && (durable(later) || loss.precedes(later.span))
         });
-        // A synchronous write may take with it whatever was written to the file before.
+        // A synchronous write may make everything written to the file before it durable.
         let could_be_durable = candidate.span.begin == 0
             || candidate.span.end > loss.begin
             || syncs.iter().any(|sync| sync.end > candidate.span.begin)
@@ -259,8 +259,9 @@ fn wrong(subject: &Subject, sector: usize, stamp: u64, loss: Span, torn: bool) -
     Some(format!("{reasons:?}; syncs: {syncs:?}"))
 }
 
-/// Whether the kernel may have `cached` in mind while the volume has `stored`: it does not look at its pages again when an
-/// asynchronous direct write ends, so another change at the same time leaves what it left (open(2): do not mix the two).
+/// Whether the kernel may have cached `cached` while the volume has `stored`. The kernel does not revalidate its pages
+/// when an asynchronous direct write ends, so a concurrent change leaves its own contents cached (open(2): do not mix
+/// the two).
 fn may_be_cached(subject: &Subject, sector: usize, cached: u64, stored: u64) -> bool {
     let changes = subject.changes.lock().unwrap();
     let of = |stamp| {
@@ -304,7 +305,7 @@ fn every_sector_is_as_synced_or_newer() {
         .collect();
     let mut left = vec![vec![0; SECTORS]; FILES];
     for round in 0..ROUNDS {
-        // What the last round has left is durable, and older than everything.
+        // The state after the last round is durable, and older than all events.
         for (subject, left) in subjects.iter().zip(&left) {
             let begin = Span { begin: 0, end: 0 };
             subject.changes.lock().unwrap().clear();
@@ -316,7 +317,7 @@ fn every_sector_is_as_synced_or_newer() {
         let stop = AtomicBool::new(false);
         let time = Duration::from_micros(random.u64(1000..60_000));
         let (torn, tear) = (random.bool(), random.u64(..));
-        // Half of the time the clients have stopped before, as those of a machine that loses power.
+        // In half of the rounds the clients have stopped before, as on a host that loses power.
         let before = random.bool();
         let lose = || {
             let (loss, result) = during(|| match torn {
@@ -339,7 +340,7 @@ fn every_sector_is_as_synced_or_newer() {
         });
         let loss = loss.unwrap_or_else(lose);
         for (subject, left) in subjects.iter().zip(&mut left) {
-            // Also what came after the loss.
+            // Includes everything after the loss.
             subject.direct.sync_data().unwrap();
             let path = subject.path(&trial);
             let contents = fs::read(&path).unwrap();
@@ -350,7 +351,7 @@ fn every_sector_is_as_synced_or_newer() {
             let read = subject.direct.read_at(direct.bytes_mut(), 0).unwrap();
             assert!(stored == direct.bytes()[..read], "{context}");
             *left = stamps(&stored);
-            // The kernel has nothing of before in mind, whichever way one reads.
+            // The kernel caches no older contents, for either kind of read.
             assert_eq!(contents.len(), stored.len(), "{context}");
             for (sector, (cached, stored)) in stamps(&contents).iter().zip(&*left).enumerate() {
                 let same = cached == stored || may_be_cached(subject, sector, *cached, *stored);

@@ -1,4 +1,4 @@
-//! What a client sees on the volume and on a plain directory is the same.
+//! Clients must observe the same behaviour on the volume and on a plain directory.
 
 mod common;
 
@@ -16,7 +16,7 @@ use cloud_volume::{Options, Profile};
 use common::{Page, Trial, open_direct};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, SeekFrom, fallocate, renameat_with, seek};
 
-/// What was seen, line by line.
+/// The observations, line by line.
 #[derive(Default)]
 struct Log(Vec<String>);
 
@@ -93,7 +93,7 @@ fn contents_and_space(dir: &Path) -> Log {
     log.note("posix_fallocate", result);
     log.file("posix allocated", &file);
 
-    // Of plain writes only: what counts as data in allocated space depends on the page cache.
+    // Plain writes only: in allocated space, the extents that count as data depend on the page cache.
     let holes = File::create_new(dir.join("holes")).unwrap();
     holes.write_all_at(&[1; 65536], 0).unwrap();
     holes.write_all_at(&[2; 4096], 200_704).unwrap();
@@ -136,7 +136,7 @@ fn direct(dir: &Path) -> Log {
     log.outcome("short read", file.read_at(&mut back.0[..1024], 0));
     log.outcome("odd offset", file.read_at(&mut back.0, 100));
     log.outcome("odd length", file.write_at(&page.0[..100], 0));
-    // As MySQL does: direct later, on a file that was opened without.
+    // Like MySQL: enable direct I/O later, on a file opened without it.
     let later = read_write(&path).unwrap();
     rustix::fs::fcntl_setfl(&later, rustix::fs::OFlags::DIRECT).unwrap();
     log.outcome("later", later.write_at(&Page::of(6).0, 0));
@@ -254,7 +254,7 @@ fn attributes(dir: &Path) -> Log {
     log
 }
 
-/// Runs `scenario` on a plain directory and on a volume and compares what they saw.
+/// Runs `scenario` on a plain directory and on a volume, and compares the observations.
 fn compare(scenario: fn(&Path) -> Log) {
     for forget_unsynced in [false, true] {
         let options = Options {
@@ -334,7 +334,7 @@ fn files_are_identified_by_their_backing_inode() {
     fs::rename(&path, trial.path("renamed")).unwrap();
     let renamed = fs::metadata(trial.backing("renamed")).unwrap();
     assert_eq!(id(file.metadata().unwrap()), id(renamed));
-    // While the old file is open, its number is not given to another.
+    // While the old file is open, its inode number is not reused.
     fs::remove_file(trial.path("renamed")).unwrap();
     for n in 0..50 {
         let new = File::create(trial.path(&format!("new {n}"))).unwrap();
@@ -355,8 +355,7 @@ fn mappings_see_and_make_changes() {
         read_write(&trial.path("mapped")).unwrap(),
         open_direct(&trial.path("mapped")),
     ] {
-        // SAFETY: a new shared mapping of a file of this length, at an address of the kernel's
-        // choice.
+        // SAFETY: a new shared mapping of a file of this length, at an address chosen by the kernel.
         let map = unsafe {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(
@@ -370,7 +369,7 @@ fn mappings_see_and_make_changes() {
         };
         assert_ne!(map, libc::MAP_FAILED, "{}", io::Error::last_os_error());
         let map = map.cast::<u8>();
-        // SAFETY: inside the mapping, which nobody else holds; unmapped after the last use.
+        // SAFETY: inside the mapping, which no other code uses; unmapped after the last use.
         unsafe {
             assert!(matches!(*map.add(100), 1 | 9));
             *map.add(4096) = 9;
@@ -408,7 +407,7 @@ fn space_is_that_of_the_backing_directory() {
     assert_eq!(through.f_namemax, below.f_namemax);
 }
 
-/// POSIX locks hold against another process: this test starts itself as that process.
+/// POSIX locks hold against another process: this test runs itself as that process.
 #[test]
 fn locks_hold_against_other_processes() {
     use rustix::fs::{FlockOperation, fcntl_lock};

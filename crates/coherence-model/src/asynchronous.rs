@@ -1,5 +1,4 @@
-//! Asynchronous I/O as the servers do it: requests with buffers and page locks of their own, harvested by other threads, in
-//! both servers' manners.
+//! Asynchronous I/O in both servers' ways: other threads harvest the requests, each of which owns its buffer and page locks.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use crate::operations::{read_rest, write_rest};
 use crate::random::{below, one_in};
 use crate::world::{Buffer, Pages, User, world};
 
-/// What is done when a request completes.
+/// Action on completion of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Read,
-    /// Of a page that is being freed: whatever comes is right.
+    /// Read of a page that is being freed: any contents are valid.
     ReadAhead,
     Write,
-    /// Of a compressed page: the rest of it becomes a hole.
+    /// Write of a compressed page: the rest of the page becomes a hole.
     WriteCompressed,
 }
 
-/// A request of the server, which begins with what the kernel gets.
+/// A request of the server. Begins with the kernel's iocb.
 #[repr(C)]
 pub struct Request {
     iocb: Iocb,
@@ -42,7 +41,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// For the first `length` bytes of the pages; a write has its bytes in the buffer.
+    /// A request for the first `length` bytes of the pages. The buffer of a write contains its bytes.
     pub fn new(
         user: User,
         pages: Arc<Pages>,
@@ -109,14 +108,14 @@ impl Request {
         };
     }
 
-    /// Whether the server finds its request as it made it.
+    /// Whether the server's request is unmodified.
     fn is_as_made(&self) -> bool {
         (self.iocb.fd, self.iocb.offset, self.iocb.rw_flags) == (self.fd, self.offset, 0)
             && self.iocb.data == 0
     }
 }
 
-/// Submits requests, all at once.
+/// Submits all requests at once.
 #[allow(clippy::vec_box, reason = "the kernel keeps their addresses")]
 pub fn submit(requests: Vec<Box<Request>>) {
     let context = world().contexts[below(2)];
@@ -128,7 +127,7 @@ pub fn submit(requests: Vec<Box<Request>>) {
         if by_syscall {
             reached(Reached::SubmitsBySyscall);
         }
-        // SAFETY: requests of our own, which live until they are harvested.
+        // SAFETY: our own requests, which live until the harvest.
         let submit = || unsafe {
             if by_syscall {
                 submit_by_syscall(context, count, first)
@@ -152,7 +151,7 @@ pub fn submit(requests: Vec<Box<Request>>) {
         };
         waiting.drain(..accepted);
         for &request in &waiting {
-            // SAFETY: not accepted, so ours.
+            // SAFETY: not accepted, so still ours.
             let request = unsafe { &mut *request };
             if !request.is_as_made() {
                 world().violated(
@@ -165,7 +164,7 @@ pub fn submit(requests: Vec<Box<Request>>) {
     }
 }
 
-/// As a libaio does that is linked into the server.
+/// Submits as a libaio that is linked into the server.
 ///
 /// # Safety
 /// As for `io_submit`.
@@ -181,7 +180,7 @@ unsafe fn submit_by_syscall(context: usize, count: i64, requests: *mut *mut Iocb
     }
 }
 
-/// Looks at an event as the server would.
+/// Handles an event as the server would.
 fn complete(event: &IoEvent) {
     // SAFETY: every request was made by `submit` and completes once.
     let mut request = unsafe { Box::from_raw(event.request as *mut Request) };
@@ -226,7 +225,7 @@ fn complete(event: &IoEvent) {
     );
 }
 
-/// In the exact mode: harvests what has completed, in one of the two manners.
+/// In the exact mode: harvests completed requests, in one of the two servers' ways.
 pub fn harvest_some() {
     let context = world().contexts[below(2)];
     if kernel::taken(context) > 0 {
@@ -244,7 +243,7 @@ fn harvest(context: usize, directly: bool, limit: Option<Duration>) -> i64 {
     let timeout = time
         .as_mut()
         .map_or(std::ptr::null_mut(), |time| time as *mut libc::timespec);
-    // SAFETY: buffers of our own.
+    // SAFETY: our own buffers.
     let got = unsafe {
         if directly {
             i64::from(calls::io_getevents(
@@ -272,7 +271,7 @@ fn harvest(context: usize, directly: bool, limit: Option<Duration>) -> i64 {
     got
 }
 
-/// Body of a harvester thread: of the first context with a time limit, of the second one without.
+/// Body of a harvester thread: the first context uses a time limit, the second none.
 pub fn harvester(number: usize) {
     let context = world().contexts[number];
     let limit = (number == 0).then_some(Duration::from_millis(5));
@@ -291,10 +290,10 @@ pub fn harvester(number: usize) {
     }
 }
 
-/// All workers have ended: what is harvested now is the last.
+/// All workers have ended: the next harvests are the last.
 pub static CLOSING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Notes what a request is.
+/// Counts a request by its kind.
 pub fn count(purpose: Purpose, vectored: bool) {
     reached(match (purpose, vectored) {
         (Purpose::Read | Purpose::ReadAhead, false) => Reached::AsyncReads,

@@ -1,6 +1,6 @@
-//! The intercepted calls, called as a server calls them: through an address that stands for a GOT slot.
+//! The intercepted calls, made as a server makes them: through an address like that of a GOT slot.
 //!
-//! What lies behind them, in the place of the C library, is [`kernel`].
+//! [`kernel`] replaces the C library behind them.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,10 +33,10 @@ macro_rules! calls {
             }
         )*
 
-        /// Puts the calls of [`kernel`] behind the hooks.
+        /// Installs the calls of [`kernel`] behind the hooks.
         ///
         /// # Errors
-        /// Says which call is not intercepted, or not tried here.
+        /// Names a call that is not intercepted, or not covered by this model.
         pub fn install() -> anyhow::Result<()> {
             let imports = bpe::calls::imports();
             $(
@@ -96,7 +96,7 @@ calls! {
     io_uring_queue_init = "io_uring_queue_init"(entries: c_uint, ring: *mut kernel::Ring, flags: c_uint) -> c_int;
 }
 
-/// How often each call was made, by its name.
+/// Number of calls made, by name.
 pub fn made() -> impl Iterator<Item = (&'static str, u64)> {
     NAMES
         .iter()

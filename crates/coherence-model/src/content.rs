@@ -1,18 +1,18 @@
-//! What the model writes: every sector says which file wrote it, where, and in which version.
+//! Contents that the model writes: every sector identifies the writing file, its position and its version.
 //!
-//! A [`Stamp`] stands for the contents of one sector of 512 bytes; zero for zeros. The model of a file is a stamp for each of
-//! its sectors, so that short writes, holes in the middle of a page and odd tails have an exact expectation too.
+//! A [`Stamp`] represents the contents of one sector of 512 bytes; the zero stamp represents zeros. The model of a file is one
+//! stamp for each sector. Short writes, holes inside a page and partial tails therefore have an exact expectation too.
 
-/// Bytes of a sector.
+/// Size of a sector, bytes.
 pub const SECTOR: usize = 512;
 
 const HEADER: usize = 38;
 
-/// Who wrote a sector: 24 bits of the file's number, 40 bits of a version that is used once.
+/// Origin of a sector: 24 bits of file number, 40 bits of a unique version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(pub u64);
 
-/// Zeros.
+/// Stamp of an all-zero sector.
 pub const ZERO: Stamp = Stamp(0);
 
 impl Stamp {
@@ -39,15 +39,15 @@ impl std::fmt::Display for Stamp {
     }
 }
 
-/// How a file is cut into pages.
+/// Page geometry of a file.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub page_size: usize,
-    /// By which the page number in the header exceeds the page's place in the file.
+    /// Difference between the page number in the header and the page's position in the file.
     pub base: u32,
 }
 
-/// The bytes of a sector.
+/// Writes the bytes of a sector.
 pub fn fill(sector: u64, stamp: Stamp, shape: Shape, bytes: &mut [u8]) {
     debug_assert_eq!(bytes.len(), SECTOR);
     if stamp == ZERO {
@@ -62,21 +62,21 @@ pub fn fill(sector: u64, stamp: Stamp, shape: Shape, bytes: &mut [u8]) {
     if sector % sectors == 0 {
         let page = (sector / sectors) as u32 + shape.base;
         bytes[4..8].copy_from_slice(&page.to_be_bytes());
-        bytes[16..24].copy_from_slice(&stamp.version().to_be_bytes()); // where InnoDB has the LSN
+        bytes[16..24].copy_from_slice(&stamp.version().to_be_bytes()); // position of InnoDB's LSN
         bytes[24..26].copy_from_slice(&17855u16.to_be_bytes()); // an index page
-        bytes[34..38].copy_from_slice(&(stamp.file() as u32).to_be_bytes()); // where InnoDB has the space
+        bytes[34..38].copy_from_slice(&(stamp.file() as u32).to_be_bytes()); // position of InnoDB's space id
     }
     bytes[HEADER..HEADER + 8].copy_from_slice(&stamp.0.to_le_bytes());
     bytes[HEADER + 8..HEADER + 16].copy_from_slice(&sector.to_le_bytes());
 }
 
-/// Whose a sector is that was written whole.
+/// Stamp of a completely written sector.
 pub fn stamp_of(bytes: &[u8]) -> Stamp {
     let stamp = &bytes[HEADER..HEADER + 8];
     Stamp(u64::from_le_bytes(stamp.try_into().unwrap_or_default()))
 }
 
-/// What a sector that was read seems to be.
+/// Describes a sector that was read.
 pub fn describe(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == 0) {
         return "zeros".into();
@@ -84,7 +84,7 @@ pub fn describe(bytes: &[u8]) -> String {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
     let (stamp, sector) = (Stamp(word(HEADER)), word(HEADER + 8));
     let mut expected = [0; SECTOR];
-    // Whether it is whole is told by the part behind the header.
+    // The bytes behind the header decide whether the sector is intact.
     let shape = Shape {
         page_size: 1 << 30,
         base: 0,

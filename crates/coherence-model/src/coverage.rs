@@ -1,4 +1,4 @@
-//! What a run has tried, and how often. A run that leaves something out has proven nothing about it.
+//! Coverage of a run: counts of the tried cases. A run proves nothing about an omitted case.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,14 +85,14 @@ counted! {
     GivenUp = "reads of the cache disk given up",
 }
 
-/// What cannot be had on every machine, or only with threads.
+/// Cases that some hosts cannot produce, or that need threads.
 const OPTIONAL: &[&str] = &[
     "files created with the inode of a dropped one",
     "reads of a cache file that were answered late",
     "reads of the cache disk given up",
 ];
 
-/// What takes a minute after each ON: seen in builds for tests alone, whose clocks can be set on.
+/// Cases that need a minute after each ON: only in test builds, whose clocks can be advanced.
 const AFTER_A_MINUTE: &[&str] = &[
     "runs of pages loaded for another server",
     "such runs with pages that were written meanwhile, or are others",
@@ -106,7 +106,7 @@ pub fn add(what: Reached, count: u64) {
     COUNTS[what as usize].fetch_add(count, Ordering::Relaxed);
 }
 
-/// Everything counted, with its description.
+/// All counters with their descriptions.
 pub fn all() -> impl Iterator<Item = (&'static str, u64)> {
     TEXTS
         .iter()
@@ -114,7 +114,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, u64)> {
         .map(|(text, count)| (*text, count.load(Ordering::Relaxed)))
 }
 
-/// What did not occur: kinds of operation, ways of a hit, intercepted calls.
+/// Cases that did not occur: kinds of operation, ways of a hit, intercepted calls.
 pub fn missing() -> Vec<&'static str> {
     let never = |(name, count): (&'static str, u64)| (count == 0).then_some(name);
     all()

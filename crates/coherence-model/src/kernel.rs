@@ -1,11 +1,11 @@
-//! What lies behind the hooks: the C library, made uncomfortable.
+//! The C library behind the hooks, with injected faults and delays.
 //!
-//! Before and after each call something else may happen. With threads the thread is held up for a moment, so that the others
-//! get in between a rule and the call that it is about. In the exact mode, which has one thread, whole operations are done
-//! there, so that a seed replays such an interleaving. Calls come short or fail now and then, as the kernel may let them.
+//! Other activity may happen before and after each call. With threads, the calling thread is delayed, so that others run
+//! between a rule and its call. The exact mode has one thread and runs whole operations there, so that a seed replays the
+//! interleaving. Calls occasionally transfer less than requested or fail, as the kernel permits.
 //!
-//! In the exact mode asynchronous requests are kept here and done in an order that the seed decides; with threads they are
-//! the kernel's, if it has them.
+//! The exact mode simulates asynchronous requests here, in an order that the seed decides. With threads, the kernel runs them
+//! if it supports them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,17 +23,17 @@ use crate::world::world;
 #[cfg(debug_assertions)]
 use bpe::process::CORE;
 
-/// One thread, and everything decided by the seed.
+/// One thread, with all choices by the seed.
 pub static EXACT: AtomicBool = AtomicBool::new(false);
-/// Minutes pass now and then, and threads are held up between steps.
+/// The clock advances by minutes now and then, and threads are delayed between steps.
 pub static MINUTES: AtomicBool = AtomicBool::new(false);
-/// The extension is being switched on: threads may be held up for long.
+/// The extension is being switched on: threads may be delayed for longer.
 pub static SWITCHING: AtomicBool = AtomicBool::new(false);
 
-/// The files are made: from here on something else may happen at any time.
+/// The files exist: other activity may happen from now on.
 pub static READY: AtomicBool = AtomicBool::new(false);
 
-/// Operations inside calls of operations inside calls ...
+/// Maximum nesting of operations inside calls.
 const DEEPEST: u32 = 3;
 
 pub fn minutes_pass() -> bool {
@@ -54,7 +54,7 @@ fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Lets something else happen. Leaves errno as it is.
+/// Lets other activity happen. Preserves errno.
 pub fn perturb() {
     if !READY.load(Ordering::Relaxed) {
         return;
@@ -74,11 +74,11 @@ pub fn perturb() {
     set_errno(kept);
 }
 
-/// A moment inside the registry of files, or of a run of pages that is loaded. With threads the thread may be held up with its lock or without; in the exact mode
-/// something else happens where the lock is free, above all that the extension is switched.
+/// Failpoint inside the file registry, or in the loading of a run of pages. With threads, delays the thread, with or without
+/// its lock. In the exact mode, runs other activity where the lock is free, preferably a switching of the extension.
 #[cfg(debug_assertions)]
 pub fn hold_up(moment: &'static str) {
-    // Of the exact mode's switching on nobody else can come in between the steps.
+    // In the exact mode, no other activity can occur between the steps of switching on.
     if !READY.load(Ordering::Relaxed) || exact() && SWITCHING.load(Ordering::Relaxed) {
         return;
     }
@@ -109,7 +109,7 @@ fn around<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// How many bytes of a transfer the kernel does this time; `None`: it fails.
+/// Bytes that this transfer completes; `None`: it fails.
 fn transferred(length: usize) -> Option<usize> {
     if one_in(700) {
         coverage::reached(Reached::FailedTransfers);
@@ -208,7 +208,7 @@ pass! {
     renameat2(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint) -> c_int;
 }
 
-/// Nothing is lost here.
+/// Needs no flush: a process's death loses no written data.
 pub unsafe extern "C" fn fsync(_: c_int) -> c_int {
     perturb();
     0
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     unsafe { fsync(fd) }
 }
 
-/// A thread may be on its way to the kernel for long, while the extension is switched on and finds the descriptor open.
+/// The call may be delayed on its way to the kernel while switching on finds the descriptor still open.
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if SWITCHING.load(Ordering::Relaxed) && one_in(2) {
         std::thread::sleep(Duration::from_millis(60));
@@ -277,12 +277,12 @@ struct Taken {
 // SAFETY: of the exact mode, which has one thread.
 unsafe impl Send for Taken {}
 
-/// Requests under way in the exact mode.
+/// Requests in flight in the exact mode.
 static TAKEN: Mutex<VecDeque<Taken>> = Mutex::new(VecDeque::new());
 
-/// Does what a request asks for. Bytes, or an errno below 0.
+/// Runs a request. Returns the bytes, or a negated errno.
 fn do_request(iocb: &Iocb) -> i64 {
-    // SAFETY: the request was handed over with its buffers, which live until it is harvested.
+    // SAFETY: the caller handed over the request and its buffers, which live until the harvest.
     let result = unsafe {
         match iocb.opcode {
             PREAD => libc::pread64(
@@ -319,11 +319,11 @@ fn do_request(iocb: &Iocb) -> i64 {
 }
 
 thread_local! {
-    /// The server itself submits, in this thread.
+    /// The server is submitting in this thread.
     static SUBMITTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks what is submitted meanwhile as the server's; the rest is what the plugin submits by itself.
+/// Marks submissions in `submit` as the server's; all others are the plugin's.
 pub fn as_the_server<R>(submit: impl FnOnce() -> R) -> R {
     let before = SUBMITTING.replace(true);
     let result = submit();
@@ -331,7 +331,7 @@ pub fn as_the_server<R>(submit: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether a request was pointed at a cache file.
+/// Whether the plugin redirected a request to a cache file.
 fn is_redirected(request: *const Iocb) -> bool {
     // SAFETY: every request of the model begins with its iocb, and is alive until it is harvested.
     unsafe { (*request).fd != (*request.cast::<Request>()).fd }
@@ -352,24 +352,24 @@ pub unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
     0
 }
 
-/// The kernel has no asynchronous I/O, as the emulation of another processor's user mode.
+/// The kernel has no asynchronous I/O, as in user-mode emulation of another processor.
 static HAS_NONE: AtomicBool = AtomicBool::new(false);
 
-/// Whether asynchronous I/O is what the model makes of it.
+/// Whether the model simulates asynchronous I/O.
 fn simulates() -> bool {
     exact() || HAS_NONE.load(Ordering::SeqCst)
 }
 
-/// Contexts that were simulated and are no more.
+/// Destroyed simulated contexts.
 static GONE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Whoever waits for events of the context is told that there is none.
+/// Destroys a context. Threads that wait for its events get an error.
 pub fn destroy(context: usize) {
     if simulates() {
         GONE.lock().push(context);
         return;
     }
-    // SAFETY: a context of the model's own.
+    // SAFETY: the model's own context.
     unsafe { libc::syscall(libc::SYS_io_destroy, context) };
 }
 
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn io_submit(
     count: c_long,
     requests: *mut *mut Iocb,
 ) -> c_int {
-    let by_plugin = !SUBMITTING.replace(false); // something else may happen inside
+    let by_plugin = !SUBMITTING.replace(false); // other activity may happen inside
     let result = take(context, count, requests, by_plugin);
     SUBMITTING.set(!by_plugin);
     result
@@ -408,7 +408,7 @@ fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool
     }
     if redirected && one_in(100) {
         coverage::reached(Reached::RefusedRedirects);
-        return -libc::EINVAL; // as a file system without direct I/O would say
+        return -libc::EINVAL; // as a file system without direct I/O
     }
     let mut accepted = list.len();
     if accepted > 1 && one_in(20) {
@@ -451,14 +451,14 @@ fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool
     result
 }
 
-/// A read of the cache disk that is answered late: the disk gets it only when somebody harvests again.
+/// A late read of the cache disk: the disk gets it only at a later harvest.
 struct HeldBack {
     context: usize,
     copy: Box<Iocb>,
     request: u64,
 }
 
-/// Those that the disk has not got yet, and those that it has, by the address that the kernel knows.
+/// Requests before and after their submission to the disk. Submitted ones are indexed by the address of the kernel's copy.
 #[derive(Default)]
 struct Held {
     waiting: Vec<HeldBack>,
@@ -470,7 +470,7 @@ static HELD: Mutex<Held> = Mutex::new(Held {
     made: BTreeMap::new(),
 });
 
-/// Only what the plugin has marked may be late: it is read into memory of its own.
+/// Delays a read. Only reads with the plugin's mark may be late, because they use the plugin's memory.
 fn hold_back(context: usize, request: *mut Iocb) -> bool {
     // SAFETY: the model's own request, not submitted yet.
     let copy = unsafe { *request };
@@ -486,7 +486,7 @@ fn hold_back(context: usize, request: *mut Iocb) -> bool {
     true
 }
 
-/// The disk gets some of what was held back on this context.
+/// Submits some of this context's delayed requests to the disk.
 fn let_go(context: usize) {
     let mut held = HELD.lock();
     for at in (0..held.waiting.len()).rev() {
@@ -496,7 +496,7 @@ fn let_go(context: usize) {
         let mut one = held.waiting.swap_remove(at);
         let address = &raw mut *one.copy;
         let list = [address];
-        // SAFETY: a copy that lives until its event was seen; the memory it names belongs to the plugin, which keeps it.
+        // SAFETY: the copy lives until its event is harvested; its memory belongs to the plugin, which keeps it.
         if unsafe { libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr()) } == 1 {
             held.made.insert(address as u64, one);
         } else {
@@ -506,14 +506,14 @@ fn let_go(context: usize) {
     }
 }
 
-/// The event is that of the request, not of its copy.
+/// Replaces the copy's address in the event by that of the original request.
 fn give_name_back(event: &mut IoEvent) {
     if let Some(one) = HELD.lock().made.remove(&event.request) {
         event.request = one.request;
     }
 }
 
-/// Where the model simulates: one of the requests under way is done, or several.
+/// In the simulation: completes one or several requests in flight.
 fn simulated_events(context: usize, events: &mut [IoEvent]) -> usize {
     let mut got = 0;
     while got < events.len() && (got == 0 || one_in(2)) {
@@ -540,7 +540,7 @@ fn simulated_events(context: usize, events: &mut [IoEvent]) -> usize {
     got
 }
 
-/// As the kernel would: waits for one.
+/// Waits for at least one event, as the kernel does.
 fn waited_for(context: usize, events: &mut [IoEvent], limit: Option<Duration>) -> c_long {
     let began = Instant::now();
     loop {
@@ -555,7 +555,7 @@ fn waited_for(context: usize, events: &mut [IoEvent], limit: Option<Duration>) -
     }
 }
 
-/// Requests of a context under way in the exact mode.
+/// Number of a context's requests in flight in the exact mode.
 pub fn taken(context: usize) -> usize {
     TAKEN
         .lock()
@@ -604,16 +604,16 @@ fn get_events(
     got
 }
 
-/// Reads that the plugin has marked with a word of its own: it may have given them up, and the request may be gone, when
-/// their answer comes. The model's own words are 0.
+/// Reads with the plugin's mark in their data word. The plugin may have abandoned them, and the request may no longer exist
+/// when the answer arrives. The model's own words are 0.
 static MARKED: Mutex<BTreeMap<u64, Iocb>> = Mutex::new(BTreeMap::new());
 
-/// A completion that brings less than was asked for.
+/// Injects an error, a short transfer or wrong data into a completion.
 fn spoil(event: &mut IoEvent) {
     let iocb = event.request as *const Iocb;
     let (copy, redirected) = match MARKED.lock().remove(&event.data) {
         Some(marked) => (marked, true),
-        // SAFETY: alive until the harvester has seen the event.
+        // SAFETY: alive until the harvester has handled the event.
         None => (unsafe { *iocb }, is_redirected(iocb)),
     };
     if redirected {
@@ -622,7 +622,7 @@ fn spoil(event: &mut IoEvent) {
             event.result = -i64::from([libc::EAGAIN, libc::EOPNOTSUPP][below(2)]);
             return;
         }
-        // Of a staged page nothing is read, and nothing can be spoiled.
+        // A read of a staged page transfers nothing, so nothing can be corrupted.
         if copy.length == 0 || !one_in(120) {
             return;
         }
@@ -727,7 +727,7 @@ pub const URING_FALLOCATE: u8 = 17;
 pub const URING_READ: u8 = 22;
 pub const URING_WRITE: u8 = 23;
 
-/// Takes the requests of a ring; [`ring_does`] does them, at some time. Nobody sees it.
+/// Accepts the requests of a ring; [`ring_does`] runs them later, unobserved by the hooks.
 pub unsafe extern "C" fn io_uring_submit(ring: *mut Ring) -> c_int {
     perturb();
     // SAFETY: the model's own ring.
@@ -737,7 +737,7 @@ pub unsafe extern "C" fn io_uring_submit(ring: *mut Ring) -> c_int {
     count as c_int
 }
 
-/// Does what a request of a ring asks for.
+/// Runs a request of a ring.
 pub fn ring_does(sqe: &Sqe) -> i64 {
     perturb();
     let (address, length) = (sqe.address, sqe.length);

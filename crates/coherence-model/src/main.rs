@@ -1,14 +1,16 @@
-//! Does everything that InnoDB does to its files, at random, from several threads, through the intercepted calls of the
-//! plugin, with a small cache behind them; and knows for every sector what a read must return.
+//! Random test of the plugin: runs all of InnoDB's file operations from several threads through the plugin's intercepted calls,
+//! with a small cache. The model knows for every sector what a read must return.
 //!
-//! * [`calls`] are the hooks, [`kernel`] is what lies behind them, [`world`] the files and what may happen at the same time,
-//!   [`content`] what is written into them, [`operations`] what is done, [`asynchronous`] libaio in both servers' manners,
-//!   [`switching`] the administrator, [`coverage`] what has been tried.
-//! * [`deaths`] is a mode of its own: the process is killed again and again, and the next one takes over what is cached.
+//! Modules:
+//! * [`calls`]: the hooks; [`kernel`]: the calls behind them.
+//! * [`world`]: the files and the permitted concurrency; [`content`]: the written contents.
+//! * [`operations`]: the operations; [`asynchronous`]: libaio in both servers' ways.
+//! * [`switching`]: the administrator; [`coverage`]: counters of the tried cases.
+//! * [`deaths`]: a separate mode that kills the process repeatedly; the next process recovers the cache.
 //!
-//! With one thread (`--threads 1`) the mode is *exact*: a seed gives the same operations in the same order with the same
-//! result, down to operations that happen inside the calls of others. With more threads it gives the same sequences of
-//! choices; how the threads meet is up to the machine.
+//! With one thread (`--threads 1`) the mode is *exact*: a seed repeats the same operations in the same order with the same
+//! result, including operations inside the calls of others. With more threads, a seed repeats only the choices of each thread;
+//! their timing varies.
 
 mod asynchronous;
 mod calls;
@@ -35,7 +37,7 @@ use options::{Options, SHARED_MEMORY};
 use process::{redirect_errors, set_up_context, stay_at_fixed_addresses};
 use world::{Plan, World, world};
 
-/// Operations after which everything must have been tried.
+/// Operations after which every case must have been tried.
 const ENOUGH: u64 = 100_000;
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -80,13 +82,13 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     EXACT.store(exact, Ordering::SeqCst);
     #[cfg(debug_assertions)]
     if options.minutes {
-        // What happens after a minute must not depend on how fast the machine is.
+        // The effects of a minute's passage must not depend on the host's speed.
         bpe::clock::TURNED.stands.store(exact, Ordering::SeqCst);
         bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     }
     let parent = match &options.folder {
         Some(folder) => folder.clone(),
-        // Numbers of inodes must not depend on what others do on the same file system.
+        // Inode numbers must not depend on other activity on the same file system.
         None if exact && Path::new(SHARED_MEMORY).is_dir() => SHARED_MEMORY.into(),
         None => std::env::temp_dir(),
     };
@@ -98,7 +100,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         .prefix("coherence-")
         .tempdir_in(options.cache.as_deref().unwrap_or(&parent))
         .context("no folder for the cache")?;
-    // Absolute, since names are compared with what the kernel says.
+    // Absolute, because names are compared with the kernel's paths.
     let place = folder.path().canonicalize()?;
     redirect_errors(&place.join("journal"))?;
 
@@ -170,7 +172,7 @@ fn with_threads(seed: u64, options: &Options, until: Instant, last: u64) -> anyh
             })
         })
         .collect::<Result<_, _>>()?;
-    // A busy machine may have let the administrator do little meanwhile.
+    // On a busy host, the administrator may have done little so far.
     let is_missing = || !options.partial && last >= ENOUGH && !coverage::missing().is_empty();
     while !world().stopping()
         && Instant::now() < until

@@ -1,55 +1,54 @@
-//! What the program is asked to do.
+//! Command line options.
 
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// Where files lie in memory.
+/// Directory for files in memory.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
 #[derive(Parser)]
 pub struct Options {
-    /// Seed of all choices; a random one if none is given.
+    /// Seed of all choices; random by default
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How long to run; 10 if none is given, or as long as it takes with --deaths.
+    /// Seconds to run; 10 by default, unlimited with --deaths
     #[arg(long)]
     pub seconds: Option<f64>,
-    /// Kill the process so many times, at any moment, and let the next one take over what is cached.
+    /// Kill the process this many times, at any moment, and let the next one recover the cache
     #[arg(long)]
     pub deaths: Option<u64>,
-    /// Operations after which to stop, if that is sooner. With one thread: for a replay that ends at the same place.
+    /// Stop after this many operations, if that is sooner. With one thread, a replay ends at the same operation
     #[arg(long)]
     pub operations: Option<u64>,
-    /// Threads that read and write; 1: one thread for everything, exactly repeatable.
+    /// Threads that read and write; 1: one thread for everything, exactly repeatable
     #[arg(long, default_value_t = 4)]
     pub threads: u64,
-    /// Where to put the data files and the cache: the directory for temporary files if none is given, with one thread a
-    /// tmpfs.
+    /// Directory for the data files and the cache; by default the directory for temporary files, with one thread a tmpfs
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// Where to put the cache, if not there too.
+    /// Directory for the cache, if it is a different one
     #[arg(long)]
     pub cache: Option<PathBuf>,
-    /// Keep a history also with several threads, to be shown with a violation.
+    /// Keep a history with several threads too, and show it with a violation
     #[arg(long)]
     pub trace: bool,
-    /// Write what was done last into this file (with several threads only with --trace).
+    /// Write the latest operations to this file (with several threads only with --trace)
     #[arg(long)]
     pub history: Option<PathBuf>,
-    /// Say what was tried, and how often.
+    /// Print the tried cases, and how often
     #[arg(long)]
     pub verbose: bool,
-    /// Do not fail when something was not tried.
+    /// Do not fail if some case was not tried
     #[arg(long)]
     pub partial: bool,
-    /// Let minutes pass now and then, and hold threads up between the steps of registering, closing and finding files.
+    /// Advance the clock by minutes now and then, and delay threads between the steps of registering, closing and finding files
     #[arg(long)]
     pub minutes: bool,
-    /// Name the rules that BPE_CANARY can leave out, and do nothing.
+    /// List the rules that BPE_CANARY can remove, and exit
     #[arg(long)]
     pub rules: bool,
-    /// For the children of --deaths: what becomes of this one.
+    /// For the children of --deaths: course of this child
     #[arg(long, hide = true)]
     pub life: Option<Life>,
     #[arg(long, hide = true, default_value_t = 0)]
@@ -60,29 +59,29 @@ pub struct Options {
     pub kept: Option<PathBuf>,
 }
 
-/// How a child lives, and ends.
+/// Course of a child's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Life {
-    /// Takes over what is left, works, and is killed.
+    /// Recovers the cache, works, and is killed.
     Killed,
-    /// The same, and is switched off and on meanwhile.
+    /// As `Killed`, with the extension switched off and on in between.
     Switching,
-    /// Takes over, works, and stops as a server does; it may be killed at that.
+    /// Recovers, works, and stops as a server does; it may be killed while stopping.
     Stopped,
-    /// The plugin is loaded late, and takes over what is left, to be compared.
+    /// Loads the plugin late, and recovers the cache for comparison.
     Late,
-    /// The extension is off when the server starts.
+    /// Starts with the extension off.
     Off,
-    /// Takes over, and leaves nothing: `bpe_persist` is off.
+    /// Recovers, and persists nothing: `bpe_persist` is off.
     Unkept,
-    /// Takes over and stops, without a look at any file: as the server's own program does that only shows its help, or recovers.
+    /// Recovers and stops without touching any file, as the server's program does for its help text or for recovery only.
     Brief,
-    /// There is no plugin.
+    /// Runs without the plugin.
     Without,
 }
 
 impl Life {
-    /// It looks at what was left, and takes it over.
+    /// Whether it verifies the persisted state and recovers it.
     pub fn takes_over(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What a process of the model needs before it begins.
+//! Preparation of a process of the model.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 
 use crate::calls;
 
-/// A context for asynchronous requests.
+/// Sets up a context for asynchronous requests.
 ///
 /// # Errors
-/// The kernel gives none.
+/// The kernel cannot create one.
 pub fn set_up_context() -> anyhow::Result<usize> {
     let mut context = 0usize;
     // SAFETY: the kernel fills the number in.
@@ -24,14 +24,14 @@ pub fn set_up_context() -> anyhow::Result<usize> {
     Ok(context)
 }
 
-/// The lines that the plugin writes to the server's error log go to a file.
+/// Redirects the plugin's lines for the server's error log to a file.
 ///
 /// # Errors
-/// The file cannot be made.
+/// The file cannot be created.
 pub fn redirect_errors(path: &Path) -> anyhow::Result<()> {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::create(path)?;
-    // SAFETY: descriptors of our own.
+    // SAFETY: our own descriptors.
     let redirected = unsafe { libc::dup2(file.as_raw_fd(), 2) };
     ensure!(redirected == 2, "the error log cannot be redirected");
     std::panic::set_hook(Box::new(|panic| {
@@ -40,11 +40,12 @@ pub fn redirect_errors(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// From here on the same program runs at the addresses that it always has: requests are found by those of their memory, which hang on the
-/// alignment of what was allocated before. Where the kernel or a container forbids that, an exact run is repeated only mostly.
+/// Restarts the program without address randomization, unless it already runs so. Requests are found by their addresses, which
+/// depend on the alignment of earlier allocations. Where the kernel or a container forbids this, an exact run repeats only
+/// mostly.
 ///
 /// # Errors
-/// The program cannot be started anew.
+/// The program cannot be restarted.
 pub fn stay_at_fixed_addresses() -> anyhow::Result<()> {
     const ASK: libc::c_ulong = 0xffff_ffff;
     // SAFETY: plain arguments.

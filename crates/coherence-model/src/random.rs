@@ -1,4 +1,4 @@
-//! The seeded choices of a thread.
+//! Seeded choices of a thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,22 +13,22 @@ pub fn seed(seed: u64, thread: u64) {
     RANDOM.with_borrow_mut(|random| *random = fastrand::Rng::with_seed(mixed));
 }
 
-/// A number below `end`, which must not be 0.
+/// A random number below `end`, which must not be 0.
 pub fn below(end: usize) -> usize {
     RANDOM.with_borrow_mut(|random| random.usize(..end))
 }
 
-/// True once in so many times.
+/// True once in this many times, at random.
 pub fn one_in(times: usize) -> bool {
     below(times) == 0
 }
 
-/// A number below `end`, the lower the more often.
+/// A random number below `end`, preferring low ones.
 pub fn low(end: usize) -> usize {
     below(end).min(below(end)).min(below(end))
 }
 
-/// How many operations of this thread were begun inside another one's call.
+/// Nesting depth: operations of this thread that were begun inside another operation's call.
 pub fn depth() -> u32 {
     DEPTH.get()
 }

@@ -1,7 +1,7 @@
-//! The cache is switched on and off, rebuilt, and laid out in other ways, while everything else goes on.
+//! Switches the cache on and off, rebuilds it and changes its layout, concurrently with all other operations.
 //!
-//! With threads this is the controller's work, as in a server. In the exact mode, whose extension has no threads, its steps
-//! are made here, and the writers get their turn from [`pump`].
+//! With threads, the controller does the work, as in a server. In the exact mode the extension has no threads: this module runs
+//! the controller's steps, and [`pump`] runs the writers.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,10 +24,10 @@ use crate::operations::INSIDE;
 use crate::random::{self, below, one_in};
 use crate::world::{Overlap, world};
 
-/// Of each cache, in bytes: much less than the files have.
+/// Sizes of the caches in bytes: much smaller than the files.
 const SIZES: [u64; 3] = [10 << 20, 12 << 20, 16 << 20];
 
-/// Statistics of the extensions that are gone, and the last look at the one that is active.
+/// Statistics of the closed extensions, and the latest ones of the active extension.
 #[derive(Default)]
 struct Books {
     epoch: u32,
@@ -39,7 +39,7 @@ static BOOKS: Mutex<Books> = Mutex::new(Books {
     last: None,
 });
 
-/// Looks at the active extension, so that little is missed when it goes.
+/// Samples the active extension's statistics, so that little is missed when it closes.
 pub fn look() {
     let guard = CORE.switch().active();
     let Some(active) = &*guard else { return };
@@ -71,7 +71,7 @@ fn close_books(books: &mut Books) {
     }
 }
 
-/// At the end.
+/// Checks and totals at the end of the run.
 pub fn finish() {
     #[cfg(debug_assertions)]
     if let Some(wrong) = CORE.files.contradictions().first() {
@@ -85,14 +85,14 @@ fn set_variables() {
     settings::SIZE.store(SIZES[below(SIZES.len())], Ordering::SeqCst);
     settings::INSTANCES.store([1, 4, 8][below(3)], Ordering::SeqCst);
     settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
-    // A millisecond is so little that some reads of the cache are given up, and answered late.
+    // A millisecond is so short that some reads of the cache time out and are answered late.
     settings::READ_TIMEOUT.store([0, 1, 1000][below(3)], Ordering::SeqCst);
 }
 
-/// Prepares the controller, with cache files in the world's folder.
+/// Starts the controller, with cache files in the world's directory.
 ///
 /// # Errors
-/// If the folder cannot be made.
+/// The directory cannot be created.
 pub fn begin_with_threads() -> anyhow::Result<()> {
     let folder = world().cache.join("cache");
     std::fs::create_dir(&folder)?;
@@ -112,7 +112,7 @@ fn switch_on() {
             controller::commit();
             reached(Reached::SwitchedOn);
         }
-        // Of two rebuilds at once one is refused.
+        // Of two concurrent rebuilds, one is refused.
         Err(reason) if reason.contains("another session") => {}
         Err(reason) => world().violated(
             None,
@@ -158,7 +158,7 @@ pub fn administrator() {
     }
 }
 
-/// Body of a thread that switches off and on while there is little time. It says so before.
+/// Body of an administrator's thread that switches off and on quickly. Announces each switching beforehand.
 pub fn hasty_administrator() {
     while !world().stopping() {
         std::thread::sleep(Duration::from_millis(below(40) as u64));
@@ -172,7 +172,7 @@ pub fn hasty_administrator() {
     }
 }
 
-/// The same, which leaves it on.
+/// Body of an administrator's thread that uses bypass and leaves the extension on.
 pub fn bypassing_administrator() {
     while !world().stopping() {
         std::thread::sleep(Duration::from_millis(below(20) as u64));
@@ -182,7 +182,7 @@ pub fn bypassing_administrator() {
     }
 }
 
-/// Reads pass the extension by from now on, or in another way than before; perhaps with a control group.
+/// Starts bypass or changes its kind, possibly with a control group.
 pub fn bypass() {
     let bypass = [Bypass::On, Bypass::Refill][below(2)];
     let seconds = if one_in(2) { 86_400 } else { 0 };
@@ -199,7 +199,7 @@ pub fn bypass() {
     }
 }
 
-/// Bypass ends.
+/// Ends bypass.
 pub fn serve_again() {
     if CORE.switch().mode().bypass() != Bypass::Off {
         reached(Reached::ServedAgain);
@@ -207,7 +207,7 @@ pub fn serve_again() {
     KNOWN.bypassing.set(&CORE, Bypass::Off);
 }
 
-/// While it lives no freed page is written and read at the same time.
+/// Blocks concurrent writes and reads of freed pages while it exists.
 struct KeptOut;
 
 impl KeptOut {
@@ -218,7 +218,7 @@ impl KeptOut {
         KeptOut
     }
 
-    /// In the exact mode nobody can be waited for.
+    /// For the exact mode, which cannot wait.
     fn now() -> Option<KeptOut> {
         if Overlap::keep_out() {
             return Some(KeptOut);
@@ -234,7 +234,7 @@ impl Drop for KeptOut {
     }
 }
 
-/// The controller rebuilds by itself when the variables have changed, within a second.
+/// Waits for the controller, which rebuilds within a second after a change of the variables.
 fn wait_for_rebuild() {
     let until = std::time::Instant::now() + Duration::from_millis(1500);
     let before = controller::switched_on();
@@ -247,24 +247,24 @@ fn wait_for_rebuild() {
     }
 }
 
-/// Ends what [`begin_with_threads`] began.
+/// Ends the work of [`begin_with_threads`].
 pub fn end_with_threads() {
     finish();
     controller::stop(|| ());
 }
 
-/// Extensions of the exact mode that some call further out may still use.
+/// Extensions of the exact mode that an outer call may still use.
 static RETIRED: Mutex<Vec<Arc<Active>>> = Mutex::new(Vec::new());
 static BUILT: AtomicU32 = AtomicU32::new(0);
 
-/// In the exact mode: the writers get their turn.
+/// In the exact mode: runs the writers.
 pub fn pump() {
     if let Some(active) = &*CORE.switch().active() {
         active.extension.pump();
     }
 }
 
-/// In the exact mode: switches off if it is on, and mostly on again.
+/// In the exact mode: switches off if the extension is on, and mostly on again.
 pub fn off_or_on() {
     let Some(_kept_out) = KeptOut::now() else {
         return;
@@ -295,7 +295,7 @@ pub fn off_or_on() {
     }
 }
 
-/// In the exact mode: it does not stay off for long.
+/// In the exact mode: ends a period without the extension.
 pub fn on_again() {
     let kept_out = KeptOut::now();
     if kept_out.is_some() && CORE.switch().active().is_none() {
@@ -317,8 +317,8 @@ impl ExtractIfUnused for Vec<Arc<Active>> {
     }
 }
 
-/// What was on its way has come home, and a minute passes: objects of files that were forgotten may stand for others, and
-/// descriptors that were found are believed. With threads: on behalf of the administrator. Only in builds for tests.
+/// Requests in flight end, and a minute passes: objects of forgotten files may be reused, and scanned descriptors become
+/// trusted. With threads, the administrator calls it. Only in test builds.
 pub fn let_a_minute_pass() {
     if exact() && random::depth() > 0 {
         return;
@@ -333,7 +333,7 @@ pub fn let_a_minute_pass() {
     reached(Reached::MinutesPassed);
 }
 
-/// In the exact mode: what the controller does to switch on.
+/// In the exact mode: runs the controller's steps to switch on.
 pub fn on() {
     let folder = world()
         .cache

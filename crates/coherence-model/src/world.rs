@@ -1,8 +1,8 @@
-//! The files of the model, and who may do what with them at the same time.
+//! Files of the model, and the rules of concurrent access.
 //!
-//! What InnoDB promises is kept by locks of the model: a page is read or written by one request at a time, until that has
-//! been harvested ([`Pages`]); a file is closed, replaced or imported while no request of it is under way ([`Alone`]), but it
-//! may be unlinked before that. Everything else happens at the same time.
+//! The model's locks enforce InnoDB's guarantees. One request at a time reads or writes a page, until that request is harvested
+//! ([`Pages`]). A file is closed, replaced or imported only without requests in flight ([`Alone`]), but may be unlinked
+//! earlier. Everything else happens concurrently.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, c_int};
@@ -31,16 +31,16 @@ pub fn world() -> &'static World {
 
 pub struct World {
     pub folder: PathBuf,
-    /// For cache files.
+    /// Directory of the cache files.
     pub cache: PathBuf,
     pub slots: Vec<Slot>,
-    /// Of asynchronous I/O: one for each way to harvest.
+    /// Contexts of asynchronous I/O: one for each way to harvest.
     pub contexts: [usize; 2],
-    /// Files without a name whose last requests are awaited before they are closed.
+    /// Unlinked files that are closed once their last requests have ended.
     pub closing: Mutex<Vec<Arc<File>>>,
-    /// Descriptors that are no files, as those of clients' connections.
+    /// Descriptors other than files, such as those of client connections.
     connections: Mutex<VecDeque<c_int>>,
-    /// Inodes of files that were dropped.
+    /// Inodes of dropped files.
     pub dropped: Mutex<HashSet<u64>>,
     pub stop: AtomicBool,
     pub operations: AtomicU64,
@@ -49,19 +49,19 @@ pub struct World {
     violation: Mutex<Option<String>>,
     tracing: bool,
     history: Mutex<History>,
-    /// Where what is done is noted at once, if the process may end at any moment.
+    /// Log with immediate writes, if the process may die at any moment.
     log: Option<std::fs::File>,
 }
 
-/// What a world is made of.
+/// Parameters of a world.
 pub struct Plan<'a> {
     pub folder: &'a Path,
     pub cache: &'a Path,
     pub contexts: [usize; 2],
     pub tracing: bool,
-    /// Files have so many times fewer pages than usual.
+    /// Divisor for the usual number of pages in a file.
     pub smaller: usize,
-    /// No version, and no number of a file, below these is used.
+    /// Lower bounds of the versions and file numbers.
     pub from: (u64, u32),
     pub log: Option<std::fs::File>,
 }
@@ -72,17 +72,17 @@ struct History {
     digest: DefaultHasher,
 }
 
-/// A tablespace: a name under which there is always a file.
+/// A tablespace: a name with a file at all times.
 pub struct Slot {
     pub name: &'static str,
     pub shape: Shape,
     pub most_bytes: usize,
-    /// One change of names at a time, as InnoDB's locks on tables see to it.
+    /// One change of names at a time, as InnoDB's table locks guarantee.
     ddl: AtomicBool,
     file: Mutex<Option<Arc<File>>>,
 }
 
-/// One change of the names of a slot.
+/// Guard of a change to a slot's names.
 pub struct Ddl<'a>(pub &'a Slot);
 
 impl Drop for Ddl<'_> {
@@ -100,7 +100,7 @@ impl Slot {
         *self.file.lock() = Some(file);
     }
 
-    /// `None` while another change is under way.
+    /// `None` while another change is in progress.
     pub fn ddl(&self) -> Option<Ddl<'_>> {
         (!self.ddl.swap(true, Ordering::SeqCst)).then(|| Ddl(self))
     }
@@ -125,7 +125,7 @@ const NAMES: [(&str, usize, u32); 11] = [
 ];
 
 impl World {
-    /// Makes the world of this process, without files.
+    /// Creates the world of this process, without files.
     pub fn make(plan: Plan<'_>) -> &'static World {
         let slots = NAMES.map(|(name, page_size, base)| Slot {
             name,
@@ -162,12 +162,12 @@ impl World {
         &self.slots[below(self.slots.len())]
     }
 
-    /// A version that is used once.
+    /// Returns a unique version.
     pub fn new_version(&self) -> u64 {
         self.next_version.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A client connects, and gets the lowest number that is free; another one may go.
+    /// A client connects and gets the lowest free descriptor number; an older client may disconnect.
     pub fn take_number(&self) {
         // SAFETY: plain arguments.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
@@ -179,7 +179,7 @@ impl World {
                 .flatten()
         };
         if let Some(oldest) = oldest {
-            // SAFETY: a descriptor of our own.
+            // SAFETY: our own descriptor.
             unsafe { crate::calls::close(oldest) };
         }
     }
@@ -188,10 +188,10 @@ impl World {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes what is done, for the report of a violation and, in the exact mode, for the digest.
+    /// Records an operation, for a violation's report and for the digest of the exact mode.
     pub fn note(&self, file: &File, what: Arguments<'_>) {
         if let Some(mut log) = self.log.as_ref() {
-            // At once, and whole: nothing of it is lost if the process is killed.
+            // One immediate write: nothing is lost if the process is killed.
             let line = format!("{}#{}: {what}\n", file.name, file.number);
             let _ = log.write_all(line.as_bytes());
         }
@@ -214,7 +214,7 @@ impl World {
         history.lines.push_back(line);
     }
 
-    /// What was done last, a line for each.
+    /// The latest operations, one a line.
     pub fn history(&self) -> String {
         let history = self.history.lock();
         history
@@ -224,12 +224,12 @@ impl World {
             .collect()
     }
 
-    /// What the exact mode has done so far, in a number.
+    /// Hash of all operations so far in the exact mode.
     pub fn digest(&self) -> u64 {
         self.history.lock().digest.finish()
     }
 
-    /// The first one ends the run.
+    /// Records a violation. The first one ends the run.
     pub fn violated(&self, file: Option<&File>, what: &str) {
         self.violated_at(file, 0, what);
     }
@@ -296,27 +296,27 @@ pub struct File {
     pub name: &'static str,
     pub shape: Shape,
     pub most_bytes: usize,
-    /// The server's descriptor; below 0 while it has none.
+    /// The server's descriptor; negative while the file is closed.
     pub fd: AtomicI32,
     /// Opened with `O_DIRECT`.
     pub direct: AtomicBool,
-    /// Requests under way, and whether new ones are kept out.
+    /// Number of requests in flight, and whether new ones are blocked.
     gate: AtomicI32,
     size: AtomicU64,
     growing: AtomicBool,
     locked: Box<[AtomicBool]>,
     sectors: Box<[AtomicU64]>,
-    /// How it looked when nothing was under way, for the audit's rule.
+    /// Metadata without requests in flight, for the audit's rule.
     pub watched: Mutex<Option<Watched>>,
 }
 
-/// The audit's watch of a file.
+/// The audit's record of a file.
 pub struct Watched {
-    /// The extension under which it began.
+    /// Epoch of the extension at its beginning.
     pub epoch: u32,
     /// The plugin's number of the file.
     pub owner: u32,
-    /// What the plugin counted as its last change.
+    /// The plugin's count of the file's last change.
     pub at_rest: u64,
     pub watch: bpe::audit::watch::Watch,
 }
@@ -363,19 +363,19 @@ impl File {
         self.size() / self.page_size()
     }
 
-    /// A stamp that no other sector has.
+    /// Returns a stamp that no other sector has.
     pub fn new_stamp(&self) -> Stamp {
         Stamp::new(self.number, world().new_version())
     }
 
-    /// From here on the model expects this.
+    /// Sets the model's expectation.
     pub fn expect(&self, offset: usize, length: usize, stamp: Stamp) {
         for sector in &self.sectors[offset / SECTOR..(offset + length) / SECTOR] {
             sector.store(stamp.0, Ordering::Relaxed);
         }
     }
 
-    /// From here on the model expects these bytes, which it has written. False if it has not.
+    /// Sets the model's expectation to bytes that the model wrote. Returns false for other bytes.
     pub fn expect_bytes(&self, offset: usize, bytes: &[u8]) -> bool {
         let mut composed = [0; SECTOR];
         bytes.chunks_exact(SECTOR).enumerate().all(|(n, sector)| {
@@ -386,7 +386,7 @@ impl File {
         })
     }
 
-    /// The bytes that the model expects.
+    /// Fills `bytes` with the expected contents.
     pub fn compose(&self, offset: usize, bytes: &mut [u8]) {
         for (n, sector) in bytes.chunks_exact_mut(SECTOR).enumerate() {
             let at = offset / SECTOR + n;
@@ -395,7 +395,7 @@ impl File {
         }
     }
 
-    /// Whether these bytes are what the model expects; if not, that is the end of the run.
+    /// Compares bytes with the expectation. A difference ends the run.
     pub fn check(&self, how: &str, offset: usize, bytes: &[u8]) {
         let mut expected = [0; SECTOR];
         for (n, found) in bytes.chunks_exact(SECTOR).enumerate() {
@@ -418,7 +418,7 @@ impl File {
         }
     }
 
-    /// Begins a request. `None` while the file is closed, or about to be.
+    /// Begins a request. `None` while the file is closed or about to be.
     pub fn enter(self: &Arc<File>) -> Option<User> {
         let step = self
             .gate
@@ -428,7 +428,7 @@ impl File {
         step.is_ok().then(|| User(Arc::clone(self)))
     }
 
-    /// Keeps new requests out. Whether nobody else does.
+    /// Blocks new requests. Returns whether no other thread blocks them.
     pub fn shut(&self) -> bool {
         self.gate.fetch_or(SHUT, Ordering::SeqCst) & SHUT == 0
     }
@@ -437,17 +437,17 @@ impl File {
         self.gate.fetch_and(!SHUT, Ordering::SeqCst);
     }
 
-    /// Whether no request is under way and the file is not about to be closed.
+    /// Whether no request is in flight and no close is pending.
     pub fn is_calm(&self) -> bool {
         self.gate.load(Ordering::SeqCst) == 0
     }
 
-    /// Requests under way.
+    /// Number of requests in flight.
     pub fn users(&self) -> i32 {
         self.gate.load(Ordering::SeqCst) & !SHUT
     }
 
-    /// Waits for the requests under way. False if they cannot be waited for here.
+    /// Waits for the requests in flight. Returns false where waiting is impossible, and after 30 s as a violation.
     pub fn quiet(&self) -> bool {
         let until = Instant::now() + Duration::from_secs(30);
         while self.users() > 0 {
@@ -467,7 +467,7 @@ impl File {
         true
     }
 
-    /// The file without requests, and none coming.
+    /// Exclusive access: no requests in flight, and new ones blocked.
     pub fn alone(self: &Arc<File>) -> Option<Alone> {
         if !self.shut() {
             return None;
@@ -479,7 +479,7 @@ impl File {
         None
     }
 
-    /// Some pages, for one request.
+    /// Locks pages for one request.
     pub fn lock(self: &Arc<File>, first: usize, count: usize) -> Option<Arc<Pages>> {
         for page in first..first + count {
             if self.locked[page].swap(true, Ordering::SeqCst) {
@@ -501,7 +501,7 @@ impl File {
             .for_each(|page| page.store(false, Ordering::SeqCst));
     }
 
-    /// Up to so many pages that exist, for one request: some are asked for more often than others.
+    /// Locks up to this many existing pages for one request, preferring low page numbers.
     pub fn some_pages(self: &Arc<File>, most: usize) -> Option<Arc<Pages>> {
         for _ in 0..4 {
             let all = self.pages();
@@ -511,7 +511,7 @@ impl File {
             let first = low(all);
             let count = (1 + below(most)).min(all - first);
             if let Some(pages) = self.lock(first, count) {
-                // Not cut off meanwhile?
+                // A truncation may have removed them since.
                 if first + count <= self.pages() {
                     return Some(pages);
                 }
@@ -520,24 +520,24 @@ impl File {
         None
     }
 
-    /// The right to make the file longer.
+    /// The right to extend the file.
     pub fn grow(self: &Arc<File>) -> Option<Growth> {
         (!self.growing.swap(true, Ordering::SeqCst)).then(|| Growth(Arc::clone(self)))
     }
 
-    /// The identity of what is cached of the file.
+    /// Identity of the file's cached pages.
     pub fn identity(&self) -> Option<u32> {
         CORE.files.of_descriptor(self.fd()).map(|file| file.id().0)
     }
 
-    /// Everything is zeros.
+    /// Expects an empty file.
     pub fn forget_contents(&self) {
         self.expect(0, self.most_bytes, ZERO);
         self.set_size(0);
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub struct User(pub Arc<File>);
 
 impl Drop for User {
@@ -555,12 +555,12 @@ impl Drop for Alone {
     }
 }
 
-/// Freed pages that are written and read at the same time, and whether that is kept out.
+/// Number of freed pages that are written and read concurrently, and whether new ones are blocked.
 static OVERLAPS: AtomicI32 = AtomicI32::new(0);
 
-/// A freed page is written and read at the same time. Nobody sees that while the extension is off, and so such a write must
-/// not be under way while it is switched on: what is read of a freed page then does not matter to InnoDB, but would stay
-/// cached until the page is written anew.
+/// A freed page that is written and read concurrently. With the extension off, the hooks do not observe this write, so it must
+/// not overlap with switching on. InnoDB ignores the contents of such a read, but the page would stay cached until it is
+/// written again.
 pub struct Overlap(());
 
 impl Overlap {
@@ -572,7 +572,7 @@ impl Overlap {
         step.is_ok().then(|| Overlap(()))
     }
 
-    /// Keeps new ones out. Whether none is under way.
+    /// Blocks new ones. Returns whether none is in flight.
     pub fn keep_out() -> bool {
         OVERLAPS.fetch_or(SHUT, Ordering::SeqCst) & !SHUT == 0
     }
@@ -588,7 +588,7 @@ impl Drop for Overlap {
     }
 }
 
-/// The size of a file changes.
+/// Guard of a change to the file's size.
 pub struct Growth(Arc<File>);
 
 impl Drop for Growth {
@@ -597,12 +597,12 @@ impl Drop for Growth {
     }
 }
 
-/// Pages that one request has for itself.
+/// Pages locked by one request.
 pub struct Pages {
     pub file: Arc<File>,
     pub first: usize,
     pub count: usize,
-    /// If they are freed ones that are written and read at the same time.
+    /// Present for freed pages that are written and read concurrently.
     pub overlap: Option<Overlap>,
 }
 
@@ -622,7 +622,7 @@ impl Drop for Pages {
     }
 }
 
-/// Memory for a transfer, aligned for direct I/O unless that is not needed.
+/// Memory of a transfer, aligned for direct I/O where necessary.
 pub struct Buffer {
     memory: Vec<Block>,
     start: usize,
@@ -638,7 +638,7 @@ impl Buffer {
         Buffer::shifted(length, 0)
     }
 
-    /// Begins so many bytes after an aligned address.
+    /// Memory that begins this many bytes after an aligned address.
     pub fn shifted(length: usize, start: usize) -> Buffer {
         Buffer {
             memory: vec![Block([0xAA; 4096]); (length + start).div_ceil(4096).max(1)],
@@ -647,7 +647,7 @@ impl Buffer {
         }
     }
 
-    /// For a file: aligned if it is opened for direct I/O, else sometimes not.
+    /// Memory for a transfer of a file: always aligned for direct I/O, otherwise sometimes unaligned.
     pub fn for_file(file: &File, length: usize) -> Buffer {
         let shift = if !file.direct.load(Ordering::Relaxed) && random::one_in(3) {
             1024

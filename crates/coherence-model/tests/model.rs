@@ -1,20 +1,21 @@
-//! The model finds nothing wrong with the plugin, and would find it if a rule were left out.
+//! The model finds no violation in the plugin, and detects the removal of rules.
 //!
-//! Runs end after a number of operations, not after a time, so that a slow machine tries as much as a fast one.
+//! Runs end after a number of operations, not after a time, so that a slow host tries as much as a fast one.
 
 use std::path::Path;
 use std::process::Command;
 
 use coherence::canary::noticed;
 
-/// Far more than any run takes; only a run that hangs comes to its end.
+/// Far more seconds than any run takes; only a hanging run reaches it.
 const PATIENCE: &str = "600";
 
-/// Tried one after the other until a rule that is left out is noticed.
+/// Tried in order until the removed rule is detected.
 const SEEDS: [&str; 8] = ["3", "17", "5", "7", "9", "25", "28", "1"];
 
-/// Rules of `coherence::canary` whose absence the exact mode notices soon, whatever the machine. That a descriptor is stored under the
-/// registry's lock takes a thread that is held up over OFF, ON and a rest: `checks/interleavings` notices it within seconds.
+/// Rules of `coherence::canary` whose removal the exact mode detects soon on every host. `store-outside-lock` is not among
+/// them, because it needs a thread that is delayed over OFF, ON and a quarantine: `checks/interleavings` detects it within
+/// seconds.
 const CANARIES: [(&str, &str); 16] = [
     ("writes", "a write drops nothing"),
     ("generations", "an insertion ignores the generation"),
@@ -51,7 +52,7 @@ fn run(program: &Path, canary: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// What the model did until it noticed something: operations, or deaths.
+/// Amount of work until the model detected a violation: operations, or deaths.
 fn tried(text: &str) -> String {
     let before = |what: &str| {
         let count = text
@@ -90,7 +91,7 @@ fn nothing_old_is_read_in_any_exact_sequence() {
     for seed in ["1", "2", "3"] {
         must_pass(&["--threads", "1", "--seed", seed, "--operations", "40000"]);
     }
-    // A new one each time; the output says which.
+    // A random seed, which the output shows.
     must_pass(&["--threads", "1", "--operations", "120000"]);
 }
 
@@ -124,9 +125,9 @@ fn a_seed_replays_exactly() {
     assert_eq!(digest(&one), digest(&other));
 }
 
-/// Rules whose absence is noticed where one process takes over what another one has left, on this machine's kernel. It gives no
-/// change time twice and none that is earlier, which hides the absence of others: `coherence::restart_model` simulates kernels that
-/// do, `checks/interleavings` tries "off-keeps-live", and the unit tests of `coherence::files` "io-uring-voids".
+/// Rules whose removal is detected when one process recovers another one's state, on this host's kernel. Its change times never
+/// repeat or go back, which hides the removal of other rules. `coherence::restart_model` simulates kernels where they do,
+/// `checks/interleavings` tries "off-keeps-live", and the unit tests of `coherence::files` try "io-uring-voids".
 const OF_DEATHS: [(&str, &str); 3] = [
     ("inherit-blindly", "whatever was left is believed"),
     ("unseen-writes", "a write before the extension is there"),
@@ -256,7 +257,7 @@ fn nothing_old_is_read_when_minutes_pass_and_threads_are_held_up() {
         if threads != "1" {
             continue;
         }
-        // Without minutes there is no time for them.
+        // Without `--minutes`, there is no time for these cases.
         for what in [
             " runs of pages loaded for another server",
             " such runs with pages that were written meanwhile",
@@ -280,7 +281,7 @@ fn no_shipped_library_has_the_switches() {
     };
     let mark = b"BPE_CANARY";
     assert!(!bytes.windows(mark.len()).any(|window| window == mark));
-    // And the mark is what tells them apart.
+    // The mark distinguishes them.
     let model = std::fs::read(model()).expect("the model is there");
     assert!(model.windows(mark.len()).any(|window| window == mark));
 }

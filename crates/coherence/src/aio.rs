@@ -1,20 +1,21 @@
 //! Asynchronous I/O through libaio, from submit to harvest.
 //!
-//! A read whose page is cached is pointed at the cache file before it is submitted; when it is harvested, the bytes are
-//! proven, and where that fails the true read is made in its place before the server sees the event. A read that is not
-//! cached is offered at harvest, a write too, once it is known to have succeeded.
+//! A read of a cached page is redirected to the cache file before it is submitted. At harvest its bytes are verified. If that
+//! fails, the server's own read replaces it before the server sees the event. At harvest an uncached read is offered for
+//! admission. So is a write, once it is known to have succeeded.
 //!
-//! All this needs the completion to pass through us. A thread that waits inside an `io_getevents` made before we were
-//! switched on would take completions past us, so requests are followed only on contexts *armed* by a harvester that
-//! entered through the hook since then. On other contexts reads pass untouched. Writes drop what they touch, and keep reads of it
-//! from being offered until they are seen to end, the server uses their request anew, or [`UNSEEN`] has passed: MariaDB overwrites a
-//! freed page with zeros while it may read it ahead, and the kernel may do the read first.
+//! All this requires that the completion passes through the hooks. A thread that waits inside an `io_getevents` from before the
+//! extension was switched on would take completions past them. So requests are tracked only on *armed* contexts: a harvester
+//! has entered them through the hook since then. On other contexts reads pass unmodified. A write on such a context drops the
+//! pages it touches, and blocks the admission of reads of these pages. The block ends when the end of the write is observed,
+//! when the server reuses the request, or after [`UNSEEN`]. Reason: MariaDB overwrites a freed page with zeros while it may
+//! read it ahead, and the kernel may execute the read first.
 //!
 //! A read that the cache disk does not answer in time is given up: [`late`]. A server's thread must not wait for that disk inside
-//! `io_submit` either: a read is pointed at it only while it surely has a free request, and carries `RWF_NOWAIT`.
+//! `io_submit` either. So a read is redirected only while the disk certainly has a free request, and it carries `RWF_NOWAIT`.
 //!
-//! The true read that is made in place of another one is submitted to the server's own context, so that many of them are
-//! under way together, and the thread that harvests waits for none.
+//! A fallback read is submitted to the server's own context. So many of them are in flight together, and the harvesting thread
+//! waits for none.
 
 mod instead;
 mod late;
@@ -38,10 +39,10 @@ use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, 
 pub use late::SLICE;
 pub use requests::{IoEvent, Iocb};
 
-/// How long a write counts as under way whose end may have passed unseen.
+/// How long a write counts as in flight if its end may have passed unobserved.
 pub const UNSEEN: Duration = Duration::from_secs(60);
 
-/// How requests are submitted.
+/// Mode and context of a submission.
 #[derive(Clone, Copy)]
 pub struct Submission {
     pub mode: Mode,
@@ -49,37 +50,37 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Whether anything is done about reads beside noting them.
+    /// Whether reads are served or timed. Recording does not count.
     fn looks_at_reads(&self) -> bool {
         self.mode.looks_at_reads()
     }
 }
 
-/// Gives the server's request back as it was.
+/// Restores the server's request.
 fn restore(event: &mut IoEvent, words: &Words) {
     event.data = words.data;
-    // SAFETY: the request is complete and not yet given back to the server, so it is ours.
+    // SAFETY: the request is complete and not yet returned to the server, so it is ours.
     words.restore(unsafe { &mut *(event.request as *mut Iocb) });
 }
 
-/// What a completion means for the server.
+/// Result of processing a completion.
 enum Completed {
     AsItIs,
-    /// What came from a cache file is not what it asked for.
+    /// The bytes from the cache file are not the requested page.
     ReadAgain,
 }
 
 impl<O: Os> Core<O> {
-    /// A harvester is about to wait inside the hook: completions of this context will be seen.
+    /// Arms a context: a harvester is about to wait inside the hook, so its completions will be observed.
     pub fn entering_harvest(&self, context: usize) {
         if self.switch().mode().is_active() {
             self.requests.arm(context);
         }
     }
 
-    /// Submits requests with the rules around them.
+    /// Submits requests under the coherence rules.
     ///
-    /// `real` makes the server's call; `again` makes it once more, after a call that submitted nothing.
+    /// `real` makes the server's call; `again` repeats it after a call that submitted nothing.
     pub fn submit(
         &'static self,
         by: Submission,
@@ -95,12 +96,12 @@ impl<O: Os> Core<O> {
         let context = (mode.is_active() && self.requests.is_armed(context)).then_some(context);
         let mut redirected = false;
         let mut tagged = Vec::new();
-        // The requests are the kernel's after the submission, and the server's again once they are harvested.
+        // Copied: the requests belong to the kernel after the submission, and to the server again after their harvest.
         let mut written: Vec<(i32, &'static DataFile)> = Vec::new();
         for &request in requests {
             // SAFETY: the server's requests are valid until they are harvested.
             if let Some(iocb) = unsafe { request.as_mut() } {
-                // Nothing is asked about the file of a request that passes untouched.
+                // No file is looked up for a request that needs no handling.
                 let concerned = match iocb.opcode {
                     PREAD => context.is_some() && by.looks_at_reads() || mode.records(),
                     opcode => opcode == PWRITE || opcode == PWRITEV,
@@ -123,13 +124,13 @@ impl<O: Os> Core<O> {
         }
         let mut result = real();
         if redirected && result < 0 && result != -Errno::AGAIN.0 {
-            // Perhaps the cache file was refused: the server must not see that.
+            // The kernel may have refused the cache file, which the server must not see.
             for &request in requests {
                 if let Some(taken) = self.requests.take(request as usize) {
                     if let Purpose::Redirected { located, .. } = &taken.purpose {
                         located.refused(-result);
                     }
-                    // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+                    // SAFETY: not accepted by the kernel, so still the server's, which waits for this call to return.
                     self.take_back(unsafe { &mut *request }, taken);
                 }
             }
@@ -147,14 +148,14 @@ impl<O: Os> Core<O> {
             }
             result = again();
         }
-        // The kernel stamps a file when a write of it is submitted, and not again when it ends.
+        // The kernel stamps a file when a write is submitted, and not again when it ends.
         for (fd, file) in written {
             self.files.stamp(file, fd);
         }
         let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
         for &request in &requests[accepted..] {
             if let Some(taken) = self.requests.take(request as usize) {
-                // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+                // SAFETY: not accepted by the kernel, so still the server's, which waits for this call to return.
                 unsafe { self.take_back(&mut *request, taken) };
             }
         }
@@ -162,8 +163,8 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
-    /// pointed at a cache file.
+    /// Prepares a request before it is submitted. `context` is given if its completions are observed. Returns whether the request
+    /// was redirected to a cache file.
     fn prepare(
         &'static self,
         by: Submission,
@@ -176,7 +177,7 @@ impl<O: Os> Core<O> {
                 return self.prepare_read(by.mode, iocb, file, context);
             }
             (PREAD, _) if by.mode.records() => {
-                // Passes untouched.
+                // Only recorded; passes unmodified.
                 let _ = self.target_of_read(by.mode, file, iocb.length as usize, iocb.offset);
             }
             (PWRITE, _) => self.prepare_write(iocb, file, iocb.length as usize, context),
@@ -191,7 +192,7 @@ impl<O: Os> Core<O> {
         false
     }
 
-    /// Notes a write for the recording.
+    /// Records a write in the trace.
     ///
     /// # Safety
     /// A write must be one that the server is about to submit, with its buffer.
@@ -334,12 +335,12 @@ impl<O: Os> Core<O> {
             ..
         }) = self.follow(iocb, request)
         {
-            // Not followed after all: the pages are dropped and their generation has moved on.
+            // Not tracked after all: the pages are dropped and their generations incremented.
             self.finish_write(write, None, None);
         }
     }
 
-    /// Ends writes that began so long ago and whose end may have passed unseen. To be called now and then.
+    /// Ends writes that are older than `after` and whose end may have passed unobserved. Call periodically.
     pub fn end_unseen(&'static self, after: Duration) {
         for shard in self.requests.shards() {
             let is_old = |request: &Request| {
@@ -361,7 +362,7 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Undoes what was prepared for a request that the kernel did not accept.
+    /// Reverts the preparation of a request that the kernel did not accept.
     fn take_back(&'static self, iocb: &mut Iocb, request: Request) {
         match request.purpose {
             Purpose::Redirected { located, .. } => {
@@ -383,8 +384,8 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
-    /// with by itself: should one panic, its page and those of the others are still read from where they belong.
+    /// Processes completions before the server does. Returns how many of them are for the server, and moves those to the front.
+    /// Each completion is processed separately: if one panics, its page and the others are still read from the right file.
     ///
     /// `panicked` switches the extension off.
     pub fn harvested(
@@ -404,7 +405,7 @@ impl<O: Os> Core<O> {
                 .requests
                 .take_answered(event.request as usize, event.data);
             if request.is_none() && is_tag(event.data) {
-                self.requests.forget(event.data); // it was given up this very moment
+                self.requests.forget(event.data); // another thread gave it up just now
                 continue;
             }
             let over = request.is_none_or(|request| self.harvest(event, request, submit, panicked));
@@ -416,7 +417,7 @@ impl<O: Os> Core<O> {
         kept
     }
 
-    /// Whether the request is over, and the event that of the server.
+    /// Processes one completion. Returns whether the request is over, so that the event is the server's.
     fn harvest(
         &'static self,
         event: &mut IoEvent,
@@ -453,9 +454,9 @@ impl<O: Os> Core<O> {
         true
     }
 
-    /// Whether reads may become overdue while a harvester waits. `bounded` if a cache disk must answer in time.
+    /// Whether reads may become overdue while a harvester waits. `bounded`: a cache disk must answer in time.
     pub fn may_be_late(&self, bounded: bool) -> bool {
-        // In bypass too: a harvester that waits when bypass ends must look after the reads that come then.
+        // In bypass too: a harvester that waits when bypass ends must handle the reads that follow.
         self.requests.expects_tags() || bounded && self.switch().mode().is_active()
     }
 
@@ -474,7 +475,7 @@ impl<O: Os> Core<O> {
             } => {
                 let proven = match active {
                     Some(active) if event.result == i64::from(located.length) => {
-                        // SAFETY: the server's buffer for this read, which is complete and not yet given back.
+                        // SAFETY: the server's buffer for this read, which is complete and not yet returned.
                         let bytes = unsafe {
                             std::slice::from_raw_parts_mut(words.buffer as *mut u8, length)
                         };
@@ -510,7 +511,7 @@ impl<O: Os> Core<O> {
                 self.count_data_read(active, target.file, started);
                 ended(active);
                 if let (true, Some(ticket)) = (whole, ticket) {
-                    // SAFETY: the request is complete and not yet given back to the server.
+                    // SAFETY: the request is complete and not yet returned to the server.
                     let bytes =
                         unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
                     self.offer(active, target, bytes, ticket, Source::Read);
@@ -518,7 +519,7 @@ impl<O: Os> Core<O> {
             }
             Purpose::Write(write) => {
                 let is_page = matches!(write, Write::Pages { whole: true, .. });
-                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion. Not a vector: of one page.
+                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion. One whole page, so no vector.
                 let bytes = (is_page && (whole || left_out!("results"))).then(|| unsafe {
                     std::slice::from_raw_parts(words.buffer as *const u8, length)
                 });

@@ -1,19 +1,19 @@
-//! Looks whether somebody else writes to the data files.
+//! Audit: detects writes to the data files by other programs.
 //!
-//! Everything rests on our seeing every change of a data file. A write that we do not see - by another process, or by a call
-//! of the server that we do not know - shows in the file's size and time of change. A file that nothing was seen to change
-//! for a while is remembered as it is then; if it looks otherwise later, and still nothing was seen to change it, that is a
-//! *suspicion*: `touch` does it, a file system that tells late what was written, or a write that we have missed.
+//! The cache is correct only if every change of a data file is observed. An unobserved write changes the file's size and
+//! modification time. Its cause is another process, or a server call that the hooks do not know. When no change of a file was
+//! observed for a while, the audit remembers its size and times. If they differ later, and still no change was observed, that
+//! is a *suspicion*. Possible causes: `touch`, a file system that reports writes late, or an unobserved write.
 //!
-//! A suspicion costs the file and nothing else. From that moment none of its pages is served or inserted; a sample of what is
-//! cached of it is compared with the data file; then all of it is dropped. If a page differs, the extension is not to be
-//! trusted any more: it drops everything, and stays off until an administrator asks for it again. If a page is damaged in the file
-//! ([`crate::damage`]), nothing of the file is served or dropped until it is damaged no more. If none of that is so, the file is
-//! cached again once it has been at rest, looking the same, for as long as it takes to be remembered, or after a longer time
-//! in which the server was seen to change it again and again.
+//! A suspicion affects only its file. From then on none of the file's pages is served or inserted. A sample of its cached pages
+//! is compared with the data file, and then all of them are dropped.
+//! - A page differs: the extension is no longer trusted. It drops everything and stays off until an administrator enables it.
+//! - A page is damaged in the file ([`crate::damage`]): no page of the file is served or dropped until the damage is repaired.
+//! - Otherwise the file is cached again after a quiet period (`QUIET`) with constant size and times. If the server keeps
+//!   changing it, it is cached again after `LONGEST`.
 //!
-//! Only what the kernel says of the file now and then is compared, never clocks, so that a file server with a clock of its
-//! own does no harm. A file that a change is under way of is not looked at ([`DataFile::at_rest`]).
+//! The audit compares only the kernel's values of a file with each other, never with a clock, so the clock of a file server does
+//! no harm. It skips a file with a change in flight ([`DataFile::at_rest`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,33 +29,33 @@ use watch::{Seen, Watch};
 pub mod suspended;
 pub mod watch;
 
-/// Between two looks at the files.
+/// Interval between two passes over the files.
 const EVERY: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)
 };
-/// How long nothing may have changed before a file's looks are remembered. A file server may tell late what a write has
-/// changed, and a write whose end cannot be seen may end late.
+/// Time without a change before a file's size and times are remembered. A file server may report the effect of a write late,
+/// and a write with an unobservable end may end late.
 pub const QUIET: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(4)
 } else {
     Duration::from_secs(90)
 };
-/// A file that was suspected is cached again after this, though the server goes on changing it: its looks tell nothing then.
+/// A suspected file is cached again after this time even if the server keeps changing it: its times prove nothing then.
 pub const LONGEST: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(40)
 } else {
     Duration::from_secs(900)
 };
-/// Looks in which all files come round, however many there are: a minute. A file is remembered after two or three rounds.
+/// Passes of one round over all files: a minute, for any number of files. A file is remembered after two or three rounds.
 const LOOKS_A_ROUND: usize = 6;
-/// Files that are looked at in one go at least.
+/// Minimum number of files in one pass.
 const AT_A_TIME: usize = 256;
-/// Time for the others: half a percent of a processor. A look at a file takes about a microsecond, on a file server much more.
+/// Time limit for further files: 0.5 % of a processor. Cost of one file: about 1 µs, on a file server much more.
 const AT_MOST: Duration = Duration::from_millis(50);
 
-/// A file that is suspected; nothing of it is served while this lives.
+/// A suspected file. No page of it is served while this value exists.
 struct Suspicion {
     #[allow(dead_code, reason = "suspends the file")]
     suspended: Suspended<'static>,
@@ -64,28 +64,28 @@ struct Suspicion {
 }
 
 enum Stage {
-    /// Its pages are still to be compared. How it looked otherwise.
+    /// Its pages are not compared yet. Holds the observed difference.
     Open(String),
-    /// They were, and some are damaged in the file. All stay, for an administrator to save.
+    /// Its pages were compared, and some are damaged in the file. All of them stay, for an administrator to save.
     Damaged,
-    /// They were, and dropped; it has to come to rest. Since when nothing suspicious was seen.
+    /// Its pages were compared and dropped; the file must become quiet. Holds the time since which nothing suspicious was seen.
     Cleared(Duration),
 }
 
-/// What is known of a file.
+/// Audit state of a file.
 struct Known {
     watch: Watch,
     suspicion: Option<Suspicion>,
 }
 
-/// A sample that is being compared, in a thread of its own: the data disk may not answer.
+/// A running comparison, in its own thread because the data disk may not answer.
 struct Comparing {
     file: &'static DataFile,
     difference: String,
     thread: JoinHandle<Sample>,
 }
 
-/// Remembers the files between two looks. Moments are those of [`Os::running`].
+/// State of the files between two passes. Times are those of [`Os::running`].
 pub struct Audit<O: 'static> {
     core: &'static Core<O>,
     list: &'static Suspensions,
@@ -93,14 +93,14 @@ pub struct Audit<O: 'static> {
     looked: Option<Duration>,
     comparing: Option<Comparing>,
     said: Said,
-    /// Of the active extension.
+    /// The epoch of the active extension.
     epoch: Option<u32>,
-    /// Number of the file to go on with.
+    /// Number of the file at which the next pass continues.
     next: u32,
 }
 
 impl<O: Os> Audit<O> {
-    /// Nothing is known. Suspended files are put on the list.
+    /// Creates an audit that knows no file. It adds suspended files to `list`.
     pub fn new(core: &'static Core<O>, list: &'static Suspensions) -> Audit<O> {
         Audit {
             core,
@@ -118,13 +118,14 @@ impl<O: Os> Audit<O> {
         self.core.os().running()
     }
 
-    /// Whether the extension whose files are known serves up to now.
+    /// Whether the extension of this audit has served without interruption until now.
     fn still_serves(&self) -> bool {
         let switch = self.core.switch();
         self.epoch.is_some_and(|epoch| switch.still_serves(epoch))
     }
 
-    /// To be called now and then while the extension is active. What was changed behind its back, if that is proven.
+    /// Runs a pass if one is due. Call periodically while the extension is active. Returns the reason once an unobserved change is
+    /// proven.
     pub fn look(&mut self) -> Option<String> {
         if let Some(reason) = self.conclude() {
             return Some(reason);
@@ -141,12 +142,12 @@ impl<O: Os> Audit<O> {
         None
     }
 
-    /// Whether what is remembered is of the time of this extension.
+    /// Whether the remembered state belongs to this extension.
     pub fn belongs_to(&self, epoch: Option<u32>) -> bool {
         self.epoch == epoch
     }
 
-    /// Another extension is active: nothing is known of the time before.
+    /// Starts with another extension, and forgets the files' state.
     pub fn begin(&mut self, epoch: Option<u32>) {
         *self = Audit {
             epoch,
@@ -161,9 +162,9 @@ impl<O: Os> Audit<O> {
         all.sort_unstable_by_key(|file| file.owner);
         self.known
             .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
-        // Of a file of which no page was read nothing is cached; another tool of the server may be filling it (clone).
+        // A file without a page read has no cached page. Another tool of the server may be filling it (clone).
         all.retain(|file| file.page_size() != 0);
-        // How long those stay uncached must not depend on how many others there are.
+        // Suspected files first, so that their time without caching does not depend on the number of files.
         let suspected = |file: &&&DataFile| {
             let known = self.known.get(&file.owner);
             known.is_some_and(|known| known.suspicion.is_some())
@@ -204,7 +205,7 @@ impl<O: Os> Audit<O> {
         match (seen, &mut known.suspicion) {
             (Seen::Otherwise(difference), None) => {
                 let suspended = file.suspend();
-                // Switched off meanwhile, the server changes files, and nobody follows that.
+                // Once the extension is off, the server changes files untracked.
                 let switch = self.core.switch();
                 if self.epoch.is_some_and(|epoch| switch.still_serves(epoch)) {
                     known.suspicion = Some(Suspicion {
@@ -238,7 +239,7 @@ impl<O: Os> Audit<O> {
         }
     }
 
-    /// Begins to compare pages of a file that is suspected, one file at a time. Without a thread it is tried again.
+    /// Starts a comparison for one suspected file at a time. Retries later if no thread could be started.
     fn compare_next(&mut self) {
         if self.comparing.is_some() {
             return;
@@ -256,7 +257,7 @@ impl<O: Os> Audit<O> {
         let core = self.core;
         let all = core.files.all();
         let Some(file) = all.into_iter().find(|file| file.owner == owner) else {
-            return; // it is gone, and will be forgotten
+            return; // the file is gone; the next pass forgets it
         };
         let id = file.id();
         let sample = move || core.sample(file, id);
@@ -269,7 +270,7 @@ impl<O: Os> Audit<O> {
         }
     }
 
-    /// Ends a suspicion whose pages have been compared. What was changed, if pages differ.
+    /// Processes a completed comparison. Returns the reason if pages differ.
     fn conclude(&mut self) -> Option<String> {
         let done = self
             .comparing
@@ -329,7 +330,7 @@ impl<O: Os> Audit<O> {
     }
 }
 
-/// How much of a round is made in one look: more where there are more files, so that a round takes as long as ever.
+/// One pass's share of a round. It grows with the number of files, so that a round takes constant time.
 struct Part {
     files: usize,
     looked: usize,
@@ -343,7 +344,7 @@ impl Part {
         }
     }
 
-    /// Whether the rest is left to the next look; if not, one more file is looked at.
+    /// Whether the pass is over and leaves the rest to the next one. Otherwise counts one more file.
     fn is_over(&mut self, taken: impl FnOnce() -> Duration) -> bool {
         let over = self.looked >= self.files || self.looked >= AT_A_TIME && taken() >= AT_MOST;
         self.looked += usize::from(!over);
@@ -351,13 +352,13 @@ impl Part {
     }
 }
 
-/// What was said of which file, so that it is not said again and again.
+/// Rate limit of log messages for each file.
 #[derive(Default)]
 struct Said(HashMap<String, Duration>);
 
 impl Said {
     const AGAIN_AFTER: Duration = Duration::from_secs(3600);
-    /// Files that are remembered; of more than these nothing is said within the hour.
+    /// Maximum number of remembered files. Above it no message is logged within the hour.
     const FILES: usize = 256;
 
     fn may_say(&mut self, file: &str, now: Duration) -> bool {
@@ -378,7 +379,7 @@ mod tests;
 mod rounds {
     use super::*;
 
-    /// Looks that a round over so many files takes, each of them so long.
+    /// Passes in a round over this number of files, at this time for each.
     fn round(files: usize, each: Duration) -> usize {
         let (mut left, mut looks) = (files, 0);
         while left > 0 {
@@ -405,7 +406,7 @@ mod rounds {
         ] {
             assert_eq!(round(files, fast), looks, "{files}");
         }
-        // Bounded where a look takes long, and never fewer than before.
+        // With slow files a pass is limited by time, but never below the minimum number of files.
         assert_eq!(round(100_000, Duration::from_micros(50)), 100);
         assert_eq!(round(1024, Duration::from_secs(1)), 4);
     }

@@ -1,18 +1,18 @@
-//! Leaves out rules on purpose, so that a test can show that the other tests would notice.
+//! Deliberate faults: removes protocol rules, so that a test can prove that the other tests detect it.
 //!
-//! Builds with debug assertions have the switches. The environment variable `BPE_CANARY` of the server names the rules to leave out,
-//! separated by commas: those of [`RULES`], or `none`. A unit test leaves out one in its own thread. In every other build [`left_out!`] is the
-//! constant `false`.
+//! Only builds with debug assertions contain the switches. The server's environment variable `BPE_CANARY` lists the rules to
+//! remove, separated by commas: names of [`RULES`], or `none`. A unit test removes one rule in its thread. In every other
+//! build, [`left_out!`] is the constant `false`.
 
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// Names that leave out no rule. `fine-stamps`: the kernel counts as one without fine stamps, whatever it has.
+/// Names that remove no rule. `fine-stamps`: treat the kernel as one without fine-grained timestamps.
 const SWITCHES: [&str; 1] = ["fine-stamps"];
 
-/// Each rule, and what happens without it.
+/// Each rule, with the effect of its removal.
 pub const RULES: &[(&str, &str)] = &[
     ("writes", "a write drops nothing"),
     (
@@ -141,7 +141,7 @@ pub const RULES: &[(&str, &str)] = &[
         "exclude-keeps",
         "cached pages of an excluded file stay reachable",
     ),
-    // What only the model checker finds.
+    // Detected only by the model checker.
     (
         "detached-once",
         "the end of tracking is recorded without checking for a new start of tracking",
@@ -238,20 +238,20 @@ thread_local! {
     static LEFT_OUT_HERE: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// Leaves out a rule in this thread from now on; an empty name: none.
+/// Removes a rule in this thread from now on; an empty name removes none.
 pub fn leave_out(rule: &'static str) {
     LEFT_OUT_HERE.set(rule);
 }
 
-/// Whether the rule is to be left out.
+/// Whether the rule is removed.
 pub fn leaves_out(rule: &str) -> bool {
     static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
     let left_out = LEFT_OUT.get_or_init(named);
     LEFT_OUT_HERE.get() == rule || left_out.iter().any(|named| named == rule)
 }
 
-/// Notes for the evidence that a test has noticed the absence of a rule, after what: one line of `BPE_TEST_REPORT`, and one of the
-/// test's output.
+/// Records as evidence that a test detected the removal of a rule, and after how much work. Writes a line to `BPE_TEST_REPORT`
+/// and one to the test's output.
 pub fn noticed(rule: &str, after: &str) {
     println!("without '{rule}': noticed after {after}");
     let report = std::env::var_os("BPE_TEST_REPORT").and_then(|path| {
@@ -269,7 +269,8 @@ pub fn noticed(rule: &str, after: &str) {
     }
 }
 
-/// What the environment names. A name that is no rule's would let a test pass that leaves out nothing, so it ends the process.
+/// The rules in the environment variable. Aborts the process on an unknown name, because a test without a removed rule would
+/// pass.
 fn named() -> Vec<String> {
     let Ok(rules) = std::env::var("BPE_CANARY") else {
         return Vec::new();

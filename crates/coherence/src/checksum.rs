@@ -1,30 +1,33 @@
-//! Checksums that InnoDB keeps in its pages, to tell a damaged page from another version of it.
+//! InnoDB's page checksums, which distinguish a damaged page from another version of it.
 //!
-//! Formats, as both servers' sources have them, numbers big-endian:
+//! Formats, from the sources of both servers; numbers are big-endian:
 //!
-//! | where | checksum |
+//! | format | checksum |
 //! |---|---|
 //! | MySQL; MariaDB's older tables | CRC-32C of bytes 4 to 26, XOR that from 38 to 8 before the end; at 0 and 8 before the end |
-//! | MariaDB from 10.5 on (`full_crc32`) | CRC-32C of all before it; at the end. Of encrypted pages too. A compressed page ends where its type says |
+//! | MariaDB 10.5+ (`full_crc32`) | CRC-32C of all bytes before it, encrypted or not; at the end. A compressed page's type gives its end |
 //! | `ROW_FORMAT=COMPRESSED` of both | CRC-32C of bytes 4 to 16, XOR that of 24 to 26, XOR that from 34 on; at 0 |
 //!
-//! Pages that MySQL has encrypted or compressed by `COMPRESSION=...`, pages that older versions of MariaDB have encrypted, and those
-//! of older algorithms (`innodb_checksum_algorithm`) match none of them.
+//! None of these formats matches the following pages:
+//! - encrypted by MySQL, or compressed by its `COMPRESSION=...`
+//! - encrypted by older versions of MariaDB
+//! - with an older algorithm (`innodb_checksum_algorithm`)
 
 use crate::header::{header_lsn, header_page};
 
-/// Bit of a page's type at `full_crc32`: the page is compressed, and the other bits are its length in 256 bytes.
+/// Bit of the page type in `full_crc32`: the page is compressed, and the other bits are its length in units of 256 bytes.
 const COMPRESSED: u16 = 0x8000;
-/// Bytes of a page's header and of its trailer.
+/// Lengths of a page's header and trailer, bytes.
 const HEADER: usize = 38;
 const TRAILER: usize = 8;
 
-/// Types of pages that the servers have encrypted or compressed: MySQL's, and MariaDB's `page_compressed`, encrypted and not. In clear
-/// in the header.
+/// Types of pages that the servers have encrypted or compressed: MySQL's, and MariaDB's `page_compressed`, encrypted or not.
+/// The type in the header is never encrypted.
 const TRANSFORMED: [u16; 6] = [14, 15, 16, 17, 34354, 37401];
 
-/// Whether what the file has of a page is a damaged copy, and not another version of it: its checksum is wrong, that of the other copy
-/// right, and its header is not that of a later version in a form whose checksum is not known.
+/// Whether the stored copy of a page is damaged, rather than another version. Conditions:
+/// - The checksum of the stored copy is wrong, and that of the other copy is right.
+/// - The stored header does not indicate a later version in a format without a known checksum.
 pub fn is_damaged(stored: &[u8], other: &[u8]) -> bool {
     if is_right(stored) || !is_right(other) || header_page(other).is_none() {
         return false;
@@ -38,7 +41,7 @@ pub fn is_damaged(stored: &[u8], other: &[u8]) -> bool {
     !is_transformed && !is_later
 }
 
-/// Whether a checksum of the page is right. A page of zeros, which was never written, has none and needs none.
+/// Whether one of the checksums is right. An all-zero page was never written, and counts as right without a checksum.
 pub fn is_right(page: &[u8]) -> bool {
     if page.len() < 1024 {
         return false;
@@ -88,7 +91,7 @@ mod tests {
         page[at..at + 4].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Right as it is, and wrong with any one of these bytes changed.
+    /// Checks that the page is right, and wrong after a change of any one of these bytes.
     fn check(page: &mut [u8], covered: &[usize]) {
         assert!(is_right(page));
         for &at in covered {
@@ -132,7 +135,7 @@ mod tests {
         check(&mut compressed, &[0, 2555]);
         compressed[9000] ^= 1;
         assert!(is_right(&compressed), "nothing of the page is there");
-        // A type that says more than there is, or less than a header.
+        // A type with a length beyond the page, or shorter than a header.
         for kind in [[0xff, 0xff], [0x80, 0]] {
             compressed[24..26].copy_from_slice(&kind);
             assert!(!is_right(&compressed));
@@ -155,7 +158,7 @@ mod tests {
         );
         assert!(!is_damaged(&cached, &cached));
         assert!(!is_damaged(&stored, &[0; 16384]));
-        // Encrypted or compressed by a write that was not seen.
+        // Encrypted or compressed by an unobserved write.
         for kind in TRANSFORMED {
             let mut stored = stored.clone();
             stored[24..26].copy_from_slice(&kind.to_be_bytes());
@@ -163,7 +166,7 @@ mod tests {
         }
         stored[16..24].copy_from_slice(&501_u64.to_be_bytes());
         assert!(!is_damaged(&stored, &cached), "written later");
-        // Its header is gone as well.
+        // The header is damaged as well.
         stored[..512].fill(0xa5);
         assert!(is_damaged(&stored, &cached));
     }

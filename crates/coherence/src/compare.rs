@@ -1,9 +1,9 @@
-//! Compares cached pages with their data files while the server runs, for `bpe verify`, the [audit](crate::audit), and for a
+//! Compares cached pages with their data files while the server runs: for `bpe verify`, for the [audit](crate::audit), and for a
 //! sample of recovered pages.
 //!
-//! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
-//! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
-//! drop the server's locks.
+//! A comparison takes a ticket before it reads both pages. If the ticket is still current afterwards, no write of the page began
+//! in between, so the two must be equal. It reads the data file through the server's own descriptor. Opening and closing another
+//! one would drop the server's locks.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::time::Duration;
@@ -16,50 +16,50 @@ use crate::damage::Damaged;
 use crate::files::DataFile;
 use crate::os::{Errno, Os};
 
-/// Between two looks at the clock, pages.
+/// Pages between two checks of the clock.
 const PAGES_A_LOOK: u32 = 64;
-/// Pages that [`Core::sample`] compares at most.
+/// Maximum pages that [`Core::sample`] compares.
 const SAMPLE: u64 = 2048;
-/// Pages that it looks for in the cache at most.
+/// Maximum pages that it looks up in the cache.
 const LOOKED_FOR: u32 = 1 << 18;
-/// Time that it takes at most, but for a disk that does not answer.
+/// Time limit of a sample. A disk that does not answer may exceed it.
 const SAMPLE_TIME: Duration = Duration::from_secs(2);
-/// A page that looks damaged is read again after this.
+/// Delay before an apparently damaged page is read again.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Where to go on.
+/// The position at which a comparison continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// [`DataFile::owner`].
     pub file: u32,
-    /// In that file.
+    /// Page number in that file.
     pub page: u32,
-    /// Every how many pages of the data files are looked at.
+    /// Compares every n-th page of the data files.
     pub every: u32,
 }
 
-/// What became of a comparison.
+/// Outcome of the comparison of one page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
     /// Not in the cache.
     Absent,
-    /// In the cache, but it would not have been served: it cannot be read.
+    /// Cached, but unreadable, so it would not have been served.
     Unproven,
-    /// Written meanwhile, or not readable just then.
+    /// Written during the comparison, or not readable just then.
     Skipped,
     Equal,
-    /// The page is damaged in the data file, or cannot be read there, and whole in the cache, which keeps it.
+    /// The page is damaged or unreadable in the data file, and intact in the cache, which keeps it.
     Damaged,
-    /// The page in the cache is not that of the data file. It is dropped.
+    /// The cached page differs from the data file. It is dropped.
     Different,
 }
 
-/// What a sample of a file's cached pages has shown.
+/// Result for a sample of a file's cached pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Pages that were compared.
+    /// Compared pages.
     pub compared: u64,
-    /// Of them: other bytes than the data file has.
+    /// Of `compared`: different from the data file.
     pub different: u64,
     /// Of `compared`: damaged in the data file.
     pub damaged: u64,
@@ -69,14 +69,14 @@ pub struct Sample {
 #[repr(C, align(4096))]
 struct Buffer([u8; extension::MAX_PAGE]);
 
-/// Two buffers that never were on the stack, which is small in a server's thread.
+/// Two buffers, allocated without passing over the stack, which is small in a server's thread.
 pub struct Buffers(Box<[Buffer; 2]>);
 
 impl Buffers {
-    /// `None` if the machine has no memory left.
+    /// Returns `None` if the host is out of memory.
     pub fn new() -> Option<Buffers> {
         let layout = Layout::new::<[Buffer; 2]>();
-        // SAFETY: the layout has a size, the memory is zeroed, which is a value of a buffer, and is given back by the box.
+        // SAFETY: the layout has a nonzero size; zeroed memory is a valid value of a buffer; the box frees it.
         unsafe {
             let memory = alloc_zeroed(layout).cast::<[Buffer; 2]>();
             (!memory.is_null()).then(|| Buffers(Box::from_raw(memory)))
@@ -85,8 +85,8 @@ impl Buffers {
 }
 
 impl<O: Os> Core<O> {
-    /// Compares what is cached with the data files from there on, in the order of the files' numbers, for about this time, and
-    /// tells of each page. Where to go on; `None` at the end.
+    /// Compares cached pages with the data files from `cursor` on, in order of the files' numbers, for about `time`. Reports each page
+    /// to `tell`. Returns where to continue, or `None` at the end.
     pub fn compare_from(
         &'static self,
         cursor: Cursor,
@@ -109,7 +109,7 @@ impl<O: Os> Core<O> {
                 let last =
                     pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
                 for number in (page..last).step_by(cursor.every as usize) {
-                    // Of a suspended file those that are damaged are asked for.
+                    // A suspended file with known damage is compared too.
                     let suspended =
                         || Some(file.id()).filter(|id| self.damage.is_of(file.owner, *id));
                     if let Some(id) = file.cacheable().or_else(suspended) {
@@ -129,7 +129,7 @@ impl<O: Os> Core<O> {
         None
     }
 
-    /// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
+    /// A descriptor of an open file, and its length in pages; `None` if no page of it can be cached.
     pub fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
         let size = u64::from(file.page_size());
         if size == 0 {
@@ -141,7 +141,7 @@ impl<O: Os> Core<O> {
         Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
     }
 
-    /// Compares a page that is cached under this identity of the file.
+    /// Compares the page that is cached under this identity of the file.
     fn compare(
         &'static self,
         file: &'static DataFile,
@@ -162,7 +162,7 @@ impl<O: Os> Core<O> {
             return Compared::Absent;
         };
         let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
-            return Compared::Absent; // it is being written, so it is not cached
+            return Compared::Absent; // a write is in flight, so the page is not cached
         };
         match active.extension.inspect(page, cached) {
             Inspected::Absent => {
@@ -174,14 +174,14 @@ impl<O: Os> Core<O> {
         }
         let offset = u64::from(number) * length as u64;
         let read = |stored: &mut [u8]| {
-            // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+            // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_unchanged` detects it.
             unsafe {
                 self.os()
                     .read(fd, stored.as_mut_ptr(), length, offset as i64)
             }
         };
         let was_read = read(stored);
-        // Whoever changes the whole file gives it another identity before.
+        // A change of the whole file assigns another identity before it is submitted.
         let is_unchanged = || {
             self.switch().generations().is_current(ticket)
                 && file.id() == id
@@ -203,7 +203,7 @@ impl<O: Os> Core<O> {
             false => checksum::is_damaged(stored, cached),
         };
         if looks_damaged {
-            // Somebody else may just be writing it.
+            // Another program may be writing it now.
             let sum = was_read.map(|_| crc32c::crc32c(stored));
             self.os().pause(AGAIN_AFTER);
             let is_same = read(stored).map(|_| crc32c::crc32c(stored)) == sum;
@@ -240,7 +240,7 @@ impl<O: Os> Core<O> {
         ));
     }
 
-    /// Copies a page that is known to be damaged, if it is still cached.
+    /// Copies a page with known damage from the cache, if it is still cached and intact.
     pub fn copy_of_damaged(&'static self, owner: u32, page: u32) -> Option<Vec<u8>> {
         let damaged = self.damage.find(owner, page)?;
         let mut all = self.files.all().into_iter();
@@ -254,13 +254,13 @@ impl<O: Os> Core<O> {
         (found == Inspected::Copied && checksum::is_right(&bytes)).then_some(bytes)
     }
 
-    /// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
-    /// where waiting for the data disk holds up nobody.
+    /// Compares a sample of the pages that are cached under this identity of a file, spread over the file. Call only where waiting
+    /// for the data disk blocks no other work.
     pub fn sample(&'static self, file: &'static DataFile, id: FileId) -> Sample {
         self.sample_at_most(file, id, SAMPLE, SAMPLE_TIME)
     }
 
-    /// Compares about so many of the pages that were taken over from another process with the files that have been opened since. As
+    /// Compares about `most` of the pages that were recovered from another process, in the files opened since. Otherwise like
     /// [`sample`](Self::sample).
     pub fn sample_inherited(&'static self, most: u64) -> Sample {
         let mut sum = Sample::default();
@@ -309,10 +309,10 @@ impl<O: Os> Core<O> {
     }
 }
 
-/// Each of so many pages once, in an order in which any beginning is spread over all.
+/// Each of `pages` numbers once, in an order whose every prefix is spread over all of them.
 fn spread(pages: u32) -> impl Iterator<Item = u32> {
     let pages = u64::from(pages);
-    // The golden section of the number, and no factor in common with it.
+    // The golden section of the count, increased until both are coprime.
     let mut stride = (pages * 618 / 1000).max(1);
     while gcd(stride, pages) > 1 {
         stride += 1;

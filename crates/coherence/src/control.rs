@@ -1,46 +1,44 @@
-//! The control group: pages that are read from the data files whether the extension serves or is bypassed, so that reads in both
-//! modes can be compared.
+//! Control group: pages that are always read from the data files, so that reads can be compared between serving and bypass.
 //!
-//! An extent is in the group by a hash of its file and number: one in [`ONE_IN`], spread evenly over each file. While there is a
-//! group (mode `CONTROL`), every page read is timed as the server waits for it ([`Waits`]). Without one, nobody looks at a read
-//! that passes by.
+//! A hash of file and extent number selects one extent in [`ONE_IN`], spread evenly over each file. Mode `CONTROL` enables the
+//! group and measures the server's wait for every page read ([`Waits`]). Without that mode, bypassed reads are not inspected.
 
 use extension::{EXTENT_SHIFT, HistogramSnapshot, LatencyHistogram};
 
 use crate::sync::Instant;
 
-/// One extent of 64 pages in so many is in the group. A power of two.
+/// One extent of 64 pages in this many is in the group. A power of two.
 pub const ONE_IN: u32 = 64;
 
 /// Whether a page is in the control group; `owner` is the number of its file.
 #[inline]
 pub fn has(owner: u32, page: u32) -> bool {
     let extent = u64::from(owner) << 32 | u64::from(page >> EXTENT_SHIFT);
-    // Fibonacci hashing: neighbours lie far apart.
+    // Fibonacci hashing: adjacent extents get distant hashes.
     extent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - ONE_IN.ilog2()) == 0
 }
 
-/// A read under way that is timed.
+/// A timed read in flight.
 #[derive(Clone, Copy)]
 pub struct Timed {
     pub began: Instant,
-    /// It passes the extension by.
+    /// The read bypasses the extension.
     pub bypassed: bool,
-    /// It is one of the control group.
+    /// The page is in the control group.
     pub control: bool,
 }
 
-/// Page reads by how long the server waited for them, whatever answered them.
+/// Histograms of the server's wait for page reads, whatever answered them.
 #[derive(Default)]
 pub struct Waits([[LatencyHistogram; 2]; 2]);
 
 impl Waits {
-    /// Reads that began while the extension was bypassed, or served; those of the control group, or all others.
+    /// Histogram of the reads that began in bypass or while serving, either of the control group or of the other pages.
     pub fn of(&self, bypassed: bool, control: bool) -> HistogramSnapshot {
         self.0[usize::from(bypassed)][usize::from(control)].snapshot()
     }
 
-    /// A read has ended.
+    /// Records a completed read.
     pub fn record(&self, timed: Timed) {
         let nanos = u64::try_from(timed.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.0[usize::from(timed.bypassed)][usize::from(timed.control)].record(nanos);

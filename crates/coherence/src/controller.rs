@@ -1,14 +1,15 @@
-//! Switching on and off as a table: states, events, and what is to be done about them.
+//! State machine that switches the extension on and off.
 //!
-//! [`Machine::step`] is the table. It takes no lock, looks at no clock, and does nothing but change the machine's own memory.
-//! What it wants done it returns. A [`Store`] only stores, and is done before anybody else may post an event. A [`Later`] may
-//! take as long as a disk takes. Whoever posted the event does it afterwards, and posts what came of it as another event.
+//! [`Machine::step`] is the transition function. It takes no lock, reads no clock and changes only the machine's memory. It
+//! returns the effects:
+//! - [`Store`]: stores only. The driver runs it under the lock, before any other event.
+//! - [`Later`]: may take as long as a disk. The poster runs it without the lock and posts the result as another event.
 //!
-//! [`state`] has the states, [`events`] what happens, [`step`] the transitions. `transitions.txt` has them as text: tests walk through
-//! every event in every state, and through all sequences up to a length.
+//! [`state`] defines the states, [`events`] the events, [`step`] the transitions. `transitions.txt` lists the transitions:
+//! tests walk through every event in every state, and through all sequences up to a length.
 //!
-//! [`driver`] is the table at work: a lock, and threads that post and wait. What it needs of the process is a trait, [`host`];
-//! `work` is what takes time.
+//! [`driver`] runs the machine: a lock, and threads that post and wait. The trait [`Host`] is its interface to the process.
+//! `work` contains the slow operations.
 
 pub mod driver;
 #[cfg(test)]

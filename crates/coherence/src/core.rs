@@ -1,4 +1,4 @@
-//! Everything that the rules of coherence know of a server's process, as one value.
+//! State of the coherence protocol for one server process.
 
 use crate::aio::requests::Requests;
 use crate::damage::Damage;
@@ -7,9 +7,9 @@ use crate::notes::Notes;
 use crate::os::Os;
 use crate::switch::Switch;
 
-/// What is known of the server's files and requests, and whether anything is done about them.
+/// The server's files and requests, and the mode of the hooks.
 ///
-/// It is never freed: requests under way and threads of the server refer to it. A test leaks one.
+/// Never freed: requests in flight and server threads refer to it. Tests leak their instance.
 pub struct Core<O: 'static> {
     pub files: Files<O>,
     pub notes: Notes,
@@ -18,7 +18,7 @@ pub struct Core<O: 'static> {
 }
 
 impl<O: Os> Core<O> {
-    /// Off. `table` has an empty slot for each descriptor that may be followed.
+    /// State with the extension off. `table` has an empty slot for each descriptor that may be tracked.
     pub const fn new(os: O, table: &'static [Slot]) -> Core<O> {
         Core {
             files: Files::new(os, table),
@@ -28,13 +28,13 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// What every hook looks at first.
+    /// The switch: every hook reads it first.
     #[inline(always)]
     pub fn switch(&self) -> &Switch {
         &self.files.switch
     }
 
-    /// Pages of data files that are known to be damaged.
+    /// Number of pages whose copy in the data file is known to be damaged.
     pub fn damaged_pages(&self) -> u64 {
         if self.damage.any() {
             let all = self.files.all().into_iter();
@@ -44,7 +44,7 @@ impl<O: Os> Core<O> {
         self.damage.count()
     }
 
-    /// The machine.
+    /// The operating system.
     #[inline(always)]
     pub fn os(&self) -> &O {
         &self.files.os

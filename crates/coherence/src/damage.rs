@@ -1,15 +1,18 @@
-//! Pages that are damaged in a data file while the cache has them as the server wrote them.
+//! Pages whose copy in the data file is damaged while the cached copy is intact.
 //!
-//! A comparison of both finds them ([`crate::compare`]), and keeps the page in the cache: it may be the last good one. A page leaves
-//! the list when the server writes it, when a comparison finds it equal or no longer cached, and when its file gets another identity.
+//! A comparison finds them ([`crate::compare`]) and keeps the cached page: it may be the last good copy. A page leaves the list
+//! in three cases:
+//! - The server writes it.
+//! - A comparison finds it equal or no longer cached.
+//! - Its file gets another identity.
 //!
-//! Lock: a leaf.
+//! Lock order: leaf.
 
 use extension::FileId;
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// Pages that are remembered.
+/// Maximum number of listed pages.
 const MOST: usize = 1024;
 
 /// A page of a data file.
@@ -17,15 +20,16 @@ const MOST: usize = 1024;
 pub struct Damaged {
     /// [`crate::files::DataFile::owner`].
     pub owner: u32,
-    /// The identity of the file's contents when it was found.
+    /// Identity of the file's contents at detection.
     pub id: FileId,
     pub page: u32,
 }
 
-/// Those that are known.
+/// List of the known damaged pages.
 pub struct Damage {
     pages: Mutex<Vec<Damaged>>,
-    /// Whether there are any, for writers: `Relaxed`, as a page that is noted beside its write is found equal later.
+    /// Whether the list is not empty, for writers. `Relaxed`: if a write misses a page listed at the same time, a later
+    /// comparison finds the page equal.
     any: AtomicBool,
 }
 
@@ -37,7 +41,7 @@ impl Damage {
         }
     }
 
-    /// Returns whether the page was not known to be damaged, and is remembered.
+    /// Adds a page. Returns whether it is new and the list has room.
     pub fn note(&self, page: Damaged) -> bool {
         let mut known = self.pages.lock();
         let is_new = !known.contains(&page) && known.len() < MOST;
@@ -48,14 +52,14 @@ impl Damage {
         is_new
     }
 
-    /// Whether a page is damaged.
+    /// Whether the list is not empty.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Removes `pages` pages of a file from `first` on: the server writes them, or a comparison found them whole. Takes the lock
-    /// only if a page is damaged.
+    /// Removes `pages` pages of a file from `first` on: the server writes them, or a comparison found them intact. Takes the
+    /// lock only if the list is not empty.
     #[inline]
     pub fn forget(&self, owner: u32, first: u32, pages: u32) {
         if self.any() {
@@ -68,7 +72,7 @@ impl Damage {
         self.retain(|one| one.owner != owner || one.page.wrapping_sub(first) >= pages);
     }
 
-    /// Keeps what is still of its file: of those that are left, number and identity.
+    /// Keeps only pages of these files, given as owner and identity.
     pub fn keep_of(&self, files: &[(u32, FileId)]) {
         self.retain(|one| files.contains(&(one.owner, one.id)));
     }
@@ -79,12 +83,11 @@ impl Damage {
         self.any.store(!known.is_empty(), Ordering::Relaxed);
     }
 
-    /// The number of damaged pages.
     pub fn count(&self) -> u64 {
         self.pages.lock().len() as u64
     }
 
-    /// The page of this file and number.
+    /// Finds a page by file and number.
     pub fn find(&self, owner: u32, page: u32) -> Option<Damaged> {
         let known = self.pages.lock();
         let mut all = known.iter();
@@ -92,7 +95,7 @@ impl Damage {
             .copied()
     }
 
-    /// Whether a page of these contents of a file is among them.
+    /// Whether a listed page belongs to this file with these contents.
     pub fn is_of(&self, owner: u32, id: FileId) -> bool {
         let is_of = |one: &Damaged| (one.owner, one.id) == (owner, id);
         self.any() && self.pages.lock().iter().any(is_of)

@@ -1,4 +1,4 @@
-//! The death of a simulated process, in the thread of a unit test. In builds with debug assertions only.
+//! Simulated process death in the thread of a unit test. Only in builds with debug assertions.
 
 use std::cell::Cell;
 
@@ -6,15 +6,15 @@ thread_local! {
     static DIES_IN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The panic of a process that dies.
+/// Panic payload of the simulated death.
 pub struct Death;
 
-/// The process dies at this store of the persisted state from now; `None`: at none.
+/// Makes the process die at this store of the persisted state, counted from now; `None` disables it.
 pub fn die_in(stores: Option<u32>) {
     DIES_IN.set(stores);
 }
 
-/// The process is about to store a word of the persisted state.
+/// Call before each store of a word of the persisted state.
 pub fn may_die() {
     if let Some(left) = DIES_IN.get() {
         DIES_IN.set(left.checked_sub(1));

@@ -1,14 +1,13 @@
-//! Which descriptors of the server are InnoDB data files, and what became of those files.
+//! Data files: maps the server's descriptors to the InnoDB data files behind them.
 //!
-//! A [`DataFile`] stands for one inode while the server has it open or may open it again. Hooks find it by descriptor
-//! with one array lookup. Its identity inside the cache is a `FileId`, which is replaced whenever the contents may have
-//! changed in a way that was not followed page by page; whatever is cached under the old one is then out of reach.
+//! A [`DataFile`] represents one inode while the server has it open or may reopen it. Hooks find it by descriptor with one
+//! array lookup. Its `FileId` identifies its contents inside the cache. A change that is not tracked page by page assigns a
+//! new `FileId`, which makes every entry under the previous one unreachable.
 //!
-//! Data files are never freed, only reused after a long rest, so that a hook may hold a reference without counting.
+//! Data files are never freed. They are reused only after a quarantine (`REST`), so a hook holds a reference without counting it.
 //!
-//! The table from descriptors to files is written under the registry's lock only, so that what it says and what the registry
-//! knows never differ: a descriptor that leads to a file at rest would sooner or later lead to the pages of another inode.
-//! Hooks read the table without the lock.
+//! The descriptor table is written only under the registry's lock, so that table and registry always agree. A slot with a
+//! quarantined file would eventually lead to the pages of another inode. Hooks read the table without the lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -30,30 +29,30 @@ use crate::sync::{
 };
 use crate::treatment::{Judge, Treatment, Treatments};
 
-/// Closed files that are remembered, in case the server opens them again unchanged.
+/// Closed files to remember, in case the server reopens them unchanged.
 const CLOSED_FILES: usize = 32 * 1024;
 
-/// A file that was forgotten rests this long before its memory stands for another one. A thread that found it before has
+/// Quarantine of a forgotten file before its object may represent another inode. A thread that found the object before has
 /// left the hook by then, or holds a [`Blocked`].
 const REST: Duration = Duration::from_secs(60);
 
-/// In [`DataFile`]'s count of changes: one beginning. Fewer changes than this are under way at any time.
+/// One started change in the counter of [`DataFile`]. Fewer changes than this are in flight at any time.
 const BEGINNING: u64 = 1 << 24;
 
-/// Reads of another length than the page size in a row before the page size is learned anew.
+/// Consecutive reads of a length other than the page size before the page size is learned again.
 const RELEARN_AFTER: u32 = 64;
 
-/// In a pointer of the table: the descriptor was found open while switching on, and is proven each time it is used.
+/// Pointer tag in the table: the descriptor was found open during enabling. Each use verifies it.
 ///
-/// A thread that had passed our line in a hook while the extension was off may close the descriptor only now, and another
-/// one may get its number for another file, unseen. How long a thread can be on its way to the kernel nobody knows; but one
-/// that uses a descriptor has it open, so asking the kernel then is a proof.
+/// A thread that passed our check in a hook while the extension was off may close the descriptor only now. Another thread
+/// may then get the same number for another file, and no hook observes it. The delay before the kernel call is unknown.
+/// But a thread that uses a descriptor has it open, so asking the kernel at that moment is a proof.
 const FOUND: usize = 1;
 
-/// After this no thread is on its way any more.
+/// How long found descriptors are verified. After this time no such thread is still before its kernel call.
 const PROVE_FOR: Duration = Duration::from_secs(60);
 
-/// A descriptor that is read by, and how often one of its file was registered until then.
+/// A descriptor borrowed for a read, with the file's registration count when it was borrowed.
 pub struct Lent {
     pub fd: i32,
     attached: u64,
@@ -61,45 +60,45 @@ pub struct Lent {
 
 /// One inode that holds an InnoDB tablespace or a part of one.
 pub struct DataFile {
-    /// Number of this object; stays when the `FileId` changes. Key of the generations.
+    /// Number of this object, and key of the generations. Unchanged when the `FileId` changes.
     pub owner: u32,
-    /// Gives identities, and knows who has to forget what is cached under an old one.
+    /// Assigns identities, and holds the extension that drops the entries of an old one.
     switch: &'static Switch,
     id: AtomicU32,
     page_size: AtomicU32,
-    /// Only a count: `Relaxed` everywhere.
+    /// A counter: `Relaxed` everywhere.
     strange_reads: AtomicU32,
-    /// Operations under way that change the whole file: while there are any, no read is cached.
-    /// Also keeps the object from being reused.
+    /// Suspensions and in-flight operations that change the whole file. While there are any, no read is cached.
+    /// A nonzero count also keeps the object from being reused.
     blocked: AtomicU32,
-    /// How often a descriptor of it was registered.
+    /// How often a descriptor of the file was registered.
     attached: AtomicU64,
-    /// Waits in the registry's list of closed files.
+    /// The registry's list of closed files contains the file.
     listed_as_closed: AtomicBool,
-    /// Changes of size, times or contents that were seen: in the lower bits those under way, above them the beginnings.
+    /// Observed changes of size, times or contents. Lower bits: changes in flight. Upper bits: started changes.
     changes: AtomicU64,
-    /// Its change stamp is stored after each change.
+    /// The change stamp is stored after each change.
     stamped: AtomicBool,
-    /// The descriptor whose flags were looked at last, and above it the count of registrations then.
+    /// Lower half: the descriptor whose flags were checked last. Upper half: the registration count at that time.
     flags_of: AtomicU64,
-    /// Pages that another process has cached of it may be served, and no write has replaced its identity since.
+    /// Pages that another process cached may be served: no write has replaced the identity since.
     inherited: AtomicBool,
-    /// Never cached while set: unlinked, or changed through calls that we do not follow.
+    /// Never cached while set: the file is unlinked, or changed through calls that are not tracked.
     barred: AtomicBool,
-    /// What the rules for tables say of it: a [`Treatment`]. Written under the lock of its details. It stands for itself, so `Relaxed`
-    /// everywhere: what is cached of an excluded file goes out of reach by its identity.
+    /// The effect of the table rules: a [`Treatment`]. Written under the lock of `details`. `Relaxed` everywhere, because it
+    /// guards no other memory: the new identity of an excluded file makes its entries unreachable.
     treatment: AtomicU8,
-    /// Page reads and writes that passed the cache by because the rules exclude the file. A figure, as the next.
+    /// Page reads and writes that bypassed the cache because the rules exclude the file. A statistic, as the next.
     pub kept_out: Figure,
-    /// Reads that the cache served. A figure, as the next: `Relaxed` everywhere.
+    /// Reads that the cache served. A statistic, as the next: `Relaxed` everywhere.
     pub hits: Figure,
     /// Reads that went to the data file.
     pub misses: Figure,
-    /// First-page number by which the header's page number exceeds the page's place in the file (later files of the
-    /// system tablespace); `u32::MAX` until learned. Stands for itself, so `Relaxed` everywhere: who sees no value yet learns it
-    /// from another page, or takes nothing in.
+    /// Difference between the header's page number and the page's position in the file; `u32::MAX` until learned. Nonzero for
+    /// later files of the system tablespace. It guards no other memory, so `Relaxed` everywhere: a thread that does not see the
+    /// value yet learns it from another page, or admits nothing.
     base: AtomicU32,
-    /// Length in pages at the open that proved its inherited pages; 0 without such pages. Guards no other memory: `Relaxed` everywhere.
+    /// Length in pages at the open that proved its recovered pages; 0 without such pages. Guards no other memory: `Relaxed` everywhere.
     inherited_end: AtomicU32,
     details: Mutex<Details>,
 }
@@ -108,17 +107,17 @@ pub struct DataFile {
 struct Details {
     key: (u64, u64),
     name: String,
-    /// Those the server has of the file. Changed under the registry's lock only.
+    /// The server's descriptors of the file. Changed only under the registry's lock.
     descriptors: Vec<i32>,
-    /// Its change stamp when the last descriptor was closed, if any later change has another.
+    /// The change stamp at the last close; `None` if a later change could have the same stamp.
     closed_stamp: Option<i64>,
-    /// As another process has left it, until it is opened.
+    /// The persisted state from another process, until the server opens the file.
     persisted: Option<Box<PersistedFile>>,
     later_part: bool,
 }
 
 impl DataFile {
-    /// One that no descriptor stands for.
+    /// Creates a file without descriptors.
     pub fn new(owner: u32, switch: &'static Switch) -> DataFile {
         DataFile {
             owner,
@@ -144,29 +143,29 @@ impl DataFile {
         }
     }
 
-    /// The identity under which the file's pages are cached now, unless they may not be.
+    /// The identity under which the file's pages are cached, or `None` while they may not be cached.
     ///
-    /// The block is looked at after the identity: whoever replaces the contents first blocks, then changes the
-    /// identity, so that a reader that got the new identity either sees the block or reads the new contents.
+    /// Loads the identity before it checks the block. A thread that replaces the contents blocks first, and then changes the
+    /// identity. So a reader with the new identity either sees the block or reads the new contents.
     #[inline]
     pub fn cacheable(&self) -> Option<FileId> {
         let id = self.id.load(Ordering::SeqCst);
         (!self.is_kept_out()).then_some(FileId(id))
     }
 
-    /// Whether nothing of the file may be inserted just now.
+    /// Whether admissions of the file's pages are blocked.
     #[inline]
     pub fn is_kept_out(&self) -> bool {
         self.blocked.load(Ordering::SeqCst) != 0 || self.barred.load(Ordering::SeqCst)
     }
 
-    /// What the rules for tables say of it: one load.
+    /// The effect of the table rules on the file. Cost: one load.
     #[inline]
     pub fn treatment(&self) -> Treatment {
         Treatment::from_byte(self.treatment.load(Ordering::Relaxed))
     }
 
-    /// Of its pages.
+    /// The cache group of the file's pages.
     #[inline]
     pub fn group(&self) -> Group {
         match self.treatment() {
@@ -175,20 +174,20 @@ impl DataFile {
         }
     }
 
-    /// The identity for dropping pages: also of a file that may not be cached just now.
+    /// The identity for dropping pages. Unlike `cacheable`, it also returns one while the file is blocked.
     #[inline]
     pub fn id(&self) -> FileId {
         FileId(self.id.load(Ordering::SeqCst))
     }
 
-    /// Physical page size in bytes; 0 until the server has read a page. Nothing of the file is cached before.
+    /// Physical page size in bytes; 0 until the server has read a page. No page of the file is cached until then.
     #[inline]
     pub fn page_size(&self) -> u32 {
         self.page_size.load(Ordering::SeqCst)
     }
 
-    /// The place of a read in pages, if it is a read of exactly one page. Learns the page size from the server's reads:
-    /// page 0 is also read in other lengths when a file is opened, every other page is not.
+    /// The page number of a read, if the read covers exactly one page. Learns the page size from the server's reads. When the
+    /// server opens a file, it reads page 0 in other lengths too. It reads every other page in the page size.
     #[inline]
     pub fn page_of_read(&self, length: usize, offset: i64) -> Option<u32> {
         let page_size = self.page_size();
@@ -208,8 +207,8 @@ impl DataFile {
         }
         let page = page_number(offset, length)?;
         if page_size == 0 {
-            // First one wins; from here on writes are followed page by page. A write that finds none blocks the file and looks
-            // again; whoever learns it looks for the block afterwards (`cacheable`). One of the two sees the other.
+            // The first reader wins, and from here on writes are tracked page by page. A write that finds no page size blocks the
+            // file and checks again. A reader that learns the size checks the block afterwards (`cacheable`). One sees the other.
             let _ = self.page_size.compare_exchange(
                 0,
                 length as u32,
@@ -228,9 +227,9 @@ impl DataFile {
         None
     }
 
-    /// Learns the page size from the file's own first page, unless it is known already.
+    /// Learns the page size from the file's own first page, unless it is known.
     pub fn learn_page_size(&self, bytes: u32) {
-        // As when it is learned from a read: `learn`.
+        // Same protocol as in `learn`.
         let learned = self
             .page_size
             .compare_exchange(0, bytes, Ordering::SeqCst, Ordering::SeqCst);
@@ -239,13 +238,13 @@ impl DataFile {
         }
     }
 
-    /// Whether a page with this header page number is the one that was cached from this place of the file.
+    /// Whether `header_page` is the header's page number for this position of the file.
     #[inline]
     pub fn header_is(&self, page: u32, header_page: u32) -> bool {
         header_page == page.wrapping_add(self.base.load(Ordering::Relaxed))
     }
 
-    /// Whether a page with this header page number may stand at this place of the file.
+    /// Whether a page with this header page number may be at this position. Learns an unknown `base` from it.
     #[inline]
     pub fn header_fits(&self, page: u32, header_page: u32) -> bool {
         let base = self.base.load(Ordering::Relaxed);
@@ -260,12 +259,12 @@ impl DataFile {
         header_page == page.wrapping_add(base)
     }
 
-    /// As [`header_fits`](Self::header_fits), but learns nothing.
+    /// Like [`header_fits`](Self::header_fits), but does not learn `base`.
     pub fn header_may_be(&self, page: u32, header_page: u32) -> bool {
         self.base.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
     }
 
-    /// A change begins, before the call that makes it; [`end_change`](Self::end_change) must follow.
+    /// Counts a change as in flight. Call before the system call; [`end_change`](Self::end_change) must follow.
     #[inline]
     pub fn begin_change(&self) {
         if left_out!("count-after") {
@@ -277,7 +276,7 @@ impl DataFile {
         }
     }
 
-    /// A change is over, after the call that made it.
+    /// Counts a change as complete. Call after the system call.
     #[inline]
     pub fn end_change(&self) {
         if left_out!("count-after") {
@@ -286,21 +285,21 @@ impl DataFile {
         self.changes.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A change begins whose end will not be seen.
+    /// Counts a change whose end will not be observed.
     #[inline]
     pub fn note_change(&self) {
         self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
         self.void_stamp();
     }
 
-    /// A change of it is not tracked to its end: its persisted pages are not proven until it is opened again.
+    /// Records a change that is not tracked to its end. Persisted pages stay unproven until the file is reopened.
     pub fn void_stamp(&self) {
         if let Some((_, record)) = self.record().filter(|_| !left_out!("io-uring-voids")) {
             record.void();
         }
     }
 
-    /// What the next process is told of it.
+    /// The manifest and the file's record in it.
     #[inline]
     fn record(&self) -> Option<(&Manifest, &'static Record)> {
         let manifest = self.switch.manifest()?;
@@ -310,37 +309,37 @@ impl DataFile {
     #[cold]
     fn note_shape(&self) {
         if let Some((_, record)) = self.record() {
-            // Relaxed: as wherever the base is looked at.
+            // Relaxed: as for every load of `base`.
             record.shape(self.page_size(), self.base.load(Ordering::Relaxed));
         }
     }
 
-    /// A change that ends when the guard is dropped.
+    /// Starts a change that ends when the guard is dropped.
     pub fn change(&self) -> Changing<'_> {
         self.begin_change();
         Changing(self)
     }
 
-    /// How many changes have begun, if none of them is under way. The same number twice: nothing was changed in between.
+    /// The number of started changes, or `None` while one is in flight. Two equal numbers prove that no change happened in between.
     pub fn at_rest(&self) -> Option<u64> {
         let changes = self.changes.load(Ordering::SeqCst);
         (changes % BEGINNING == 0).then_some(changes / BEGINNING)
     }
 
-    /// Keeps the file's pages from being served and inserted until the guard is dropped. Is no change.
+    /// Blocks serving and admission of the file's pages until the guard is dropped. Does not count as a change.
     pub fn suspend(&self) -> Suspended<'_> {
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Suspended(self)
     }
 
-    /// Everything cached of the file goes out of reach.
+    /// Assigns a new identity, which makes every cached page of the file unreachable.
     pub fn replace_contents(&self) {
         self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
         let new = self.switch.new_file_id();
         let mut old = self.id.load(Ordering::SeqCst);
         loop {
-            // First: whatever becomes of this process, the old one is out of reach. Once more if somebody else was faster, so that file and
-            // record have the same one.
+            // Before the exchange: the old identity is unreachable even if this process dies here. Repeated after a lost race,
+            // so that file and record hold the same identity.
             if let Some((_, record)) = self.record() {
                 record.identify(new.0);
             }
@@ -359,8 +358,8 @@ impl DataFile {
         }
     }
 
-    /// Starts an operation that changes the whole file: drops what is cached and keeps reads from being cached until
-    /// the guard is dropped.
+    /// Starts an operation that changes the whole file. Blocks the admission of reads until the guard is dropped, and makes the
+    /// cached pages unreachable.
     pub fn block(&self) -> Blocked<'_> {
         if left_out!("block-after-id") {
             self.replace_contents();
@@ -371,21 +370,21 @@ impl DataFile {
         blocked
     }
 
-    /// Keeps reads from being cached until the guard is dropped, without dropping what is cached.
+    /// Blocks the admission of reads until the guard is dropped. Keeps the cached pages.
     pub fn block_inserts(&self) -> Blocked<'_> {
         self.begin_change();
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Blocked(self)
     }
 
-    /// Never cached again until the server opens it anew. Returns whether that was so already.
+    /// Excludes the file from caching until the server reopens it. Returns whether it was excluded already.
     pub fn bar(&self) -> bool {
         let before = self.barred.swap(true, Ordering::SeqCst);
         self.replace_contents();
         before
     }
 
-    /// Takes back [`bar`](Self::bar), when the operation that was feared did not happen.
+    /// Reverts [`bar`](Self::bar) when the expected operation did not happen.
     pub fn unbar(&self, before: bool) {
         self.barred.store(before, Ordering::SeqCst);
     }
@@ -394,7 +393,7 @@ impl DataFile {
         !self.details.lock().descriptors.is_empty()
     }
 
-    /// A write to it begins, and there is no extension in which its pages can be dropped.
+    /// Prepares a write while no extension is active that could drop the pages: replaces an identity from another process.
     #[inline]
     pub fn write_unseen(&self) {
         if self.inherited.load(Ordering::SeqCst) && !left_out!("unseen-writes") {
@@ -402,22 +401,22 @@ impl DataFile {
         }
     }
 
-    /// Whether pages of it may be served that another process has cached.
+    /// Whether pages that another process cached may be served.
     pub fn is_inherited(&self) -> bool {
         self.inherited.load(Ordering::SeqCst)
     }
 
-    /// As the server named it when it opened it.
+    /// The name by which the server opened or renamed the file.
     pub fn name(&self) -> String {
         self.details.lock().name.clone()
     }
 }
 
-/// While it lives, reads of the file are not cached.
+/// While this guard exists, reads of the file are not cached.
 pub struct Blocked<'a>(&'a DataFile);
 
 impl<'a> Blocked<'a> {
-    /// Which.
+    /// The blocked file.
     pub fn file(&self) -> &'a DataFile {
         self.0
     }
@@ -430,7 +429,7 @@ impl Drop for Blocked<'_> {
     }
 }
 
-/// A change of a file under way.
+/// An in-flight change of a file.
 pub struct Changing<'a>(&'a DataFile);
 
 impl Drop for Changing<'_> {
@@ -439,7 +438,7 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// While it lives, nothing of the file is served or inserted.
+/// While this guard exists, no page of the file is served or inserted.
 pub struct Suspended<'a>(&'a DataFile);
 
 impl Drop for Suspended<'_> {
@@ -458,9 +457,9 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
 
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile, BuildHasherDefault<DefaultHasher>>,
-    /// With the time since when, by [`Os::running`].
+    /// Quarantined objects and the start of each quarantine, by [`Os::running`].
     resting: VecDeque<(Duration, &'static DataFile)>,
-    /// Closed, the longest ago first; some of them may be open again.
+    /// Closed files, the least recently closed first. Some may be open again.
     closed: VecDeque<&'static DataFile>,
     objects: u32,
 }
@@ -475,7 +474,7 @@ impl Registry {
         }
     }
 
-    /// Whether the object stands for this inode now.
+    /// Whether the object represents this inode.
     fn stands(&self, key: (u64, u64), file: &'static DataFile) -> bool {
         self.by_inode
             .get(&key)
@@ -483,57 +482,56 @@ impl Registry {
     }
 }
 
-/// What the table says of a descriptor that is one of a data file.
+/// A nonempty slot of the descriptor table.
 #[derive(Clone, Copy)]
 pub struct Entry {
     fd: i32,
     pointer: NonNull<DataFile>,
 }
 
-/// How a descriptor came to be known.
+/// How the registry learned of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// Opened just now; `anew` when the call may have created or truncated the file.
+    /// An open returned the descriptor just now.
     Opened {
-        /// The open may have made the file or emptied it.
+        /// The open may have created or truncated the file.
         anew: bool,
     },
-    /// Found open while switching on.
+    /// The descriptor was found open during enabling.
     Found,
 }
 
-/// The files that are followed, and the switch that says whether they are.
+/// The tracked files, and the switch that enables tracking.
 pub struct Files<O> {
     pub os: O,
     pub switch: Switch,
-    /// Which file each descriptor leads to. Descriptors beyond it are not followed: a data file on one of them is never
-    /// cached.
+    /// Maps descriptors to files. Descriptors beyond its end are not tracked: a data file on one of them is never cached.
     table: &'static [Slot],
-    /// When descriptors were last found, by [`Os::running`] in nanoseconds.
+    /// When descriptors were last found, by [`Os::running`], nanoseconds.
     found_at: AtomicU64,
-    /// When a write last began whose end is not seen, likewise.
+    /// When the last write with an unobserved end began, likewise.
     unseen_at: AtomicU64,
-    /// One more than the highest descriptor that was ever registered.
+    /// One more than the highest descriptor ever registered.
     registered_below: AtomicUsize,
     registry: Mutex<Registry>,
     /// Change stamps are fine ([`crate::stamp`]).
     has_fine_stamps: AtomicBool,
-    /// The outcome for each file that another process has left.
+    /// The recovery outcome of each persisted file.
     pub recoveries: Recoveries,
-    /// What the rules for tables say.
+    /// The table rules.
     pub treatments: Treatments,
 }
 
-/// Of the table from descriptors to files: null, or a file, marked or not.
+/// Slot of the descriptor table: null, or a file, tagged or not.
 pub type Slot = AtomicPtr<DataFile>;
 
-/// A slot of a descriptor of which nothing is known.
+/// The slot of an unknown descriptor.
 pub const fn empty_slot() -> Slot {
     AtomicPtr::new(std::ptr::null_mut())
 }
 
 impl<O: Os> Files<O> {
-    /// Nothing is followed.
+    /// Creates a registry that tracks no file.
     pub const fn new(os: O, table: &'static [Slot]) -> Files<O> {
         Files {
             os,
@@ -549,15 +547,15 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// What the table says of a descriptor: one load.
+    /// Looks up a descriptor in the table. Cost: one load.
     #[inline(always)]
     pub fn look_up(&self, fd: i32) -> Option<Entry> {
-        // Acquire: of the `swap` in `attach`, so that what `start` has set is seen.
+        // Acquire: pairs with the `swap` in `attach`, so that the stores of `start` are visible.
         let pointer = self.table.get(fd as usize)?.load(Ordering::Acquire);
         NonNull::new(pointer).map(|pointer| Entry { fd, pointer })
     }
 
-    /// The data file, unless the descriptor was found open and turns out to be another file's by now.
+    /// The data file of a slot, or `None` if a found descriptor now belongs to another file.
     #[inline(always)]
     pub fn file(&'static self, entry: Entry) -> Option<&'static DataFile> {
         if entry.pointer.addr().get() & FOUND != 0 {
@@ -566,7 +564,7 @@ impl<O: Os> Files<O> {
             }
             return self.proven(entry.fd);
         }
-        // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
+        // SAFETY: a slot holds null or a pointer to an object that is never freed, tagged as above or not.
         Some(unsafe { entry.pointer.as_ref() })
     }
 
@@ -576,7 +574,7 @@ impl<O: Os> Files<O> {
         self.file(self.look_up(fd)?)
     }
 
-    /// Whether a descriptor that was found is still what it was; if not, it is forgotten.
+    /// Verifies that a found descriptor still belongs to its file, and unregisters it otherwise.
     #[cold]
     fn proven(&'static self, fd: i32) -> Option<&'static DataFile> {
         let slot = self.table.get(fd as usize)?;
@@ -591,12 +589,12 @@ impl<O: Os> Files<O> {
                 continue;
             }
             let key = file.details.lock().key;
-            // Not under the registry's lock: it may have to ask a file server.
+            // Outside the registry's lock: `stat` may wait for a file server.
             let is = self.os.stat(fd).is_some_and(|stat| stat.inode == key);
             hold_up!("prove, asked");
             let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
             if is && self.os.running().saturating_sub(found_at) <= PROVE_FOR {
-                // The question may have taken so long that the object is another file's by now.
+                // The query may have taken so long that the object now represents another file.
                 if left_out!("prove-again") {
                     return Some(file);
                 }
@@ -608,7 +606,7 @@ impl<O: Os> Files<O> {
                 return Some(file);
             }
             let mut registry = self.registry.lock();
-            // An equal entry may have been made anew meanwhile; of that one nothing was asked.
+            // Another thread may have registered an equal entry since. The query did not verify that one.
             let changed = slot.load(Ordering::SeqCst) != entry
                 || file.attached.load(Ordering::SeqCst) != attached;
             if changed && !left_out!("prove-without-lock") {
@@ -624,12 +622,12 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Looks at the descriptors of a file that were found: one that was closed unseen must not count as open.
+    /// Verifies the found descriptors of a file. One that was closed unobserved must not count as open.
     fn prove_found(&'static self, file: &'static DataFile) {
         let is_found = |fd: &i32| {
             self.table
                 .get(*fd as usize)
-                // Acquire: of the `swap` in `attach`.
+                // Acquire: pairs with the `swap` in `attach`.
                 .is_some_and(|slot| slot.load(Ordering::Acquire).addr() & FOUND != 0)
         };
         let found: Vec<i32> = {
@@ -646,12 +644,12 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// The followed file behind an inode, open or not.
+    /// The tracked file of an inode, open or not.
     pub fn of_inode(&self, stat: &Stat) -> Option<&'static DataFile> {
         self.of_number(stat.inode)
     }
 
-    /// The same, by its device and number on it.
+    /// Like [`of_inode`](Self::of_inode), by device and inode number.
     pub fn of_number(&self, inode: (u64, u64)) -> Option<&'static DataFile> {
         self.registry.lock().by_inode.get(&inode).copied()
     }
@@ -661,18 +659,18 @@ impl<O: Os> Files<O> {
         if let Some(known) = self.of_inode(stat) {
             self.prove_found(known);
         }
-        // Not under the registry's lock: it may have to ask a file server.
+        // Outside the registry's lock: identification may wait for a file server.
         let identity = self.identify(fd, stat);
         hold_up!("attach");
         let mut registry = self.registry.lock();
-        // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
+        // Hooks do not observe closes while tracking is off, so a late thread must not register its descriptor.
         if !self.switch.mode().follows() && !left_out!("attach-while-off") {
             return;
         }
         let slot = self.table.get(fd as usize);
         let found = how == Attach::Found;
         if found && slot.is_some_and(|slot| !slot.load(Ordering::SeqCst).is_null()) {
-            return; // an open that was seen was faster
+            return; // an observed open was faster
         }
         let file = self.of(&mut registry, stat.inode, name);
         self.add(&mut registry, file, fd, stat, &identity, how);
@@ -694,16 +692,16 @@ impl<O: Os> Files<O> {
             entry = entry.map_addr(|address| address | FOUND);
         }
         let before = slot.swap(entry, Ordering::SeqCst);
-        // A leftover means that a close was not seen.
+        // A previous entry proves that its close was not observed.
         if let Some(before) = file_of(before) {
             self.release(&mut registry, before, fd, None);
         }
         drop(registry);
-        // The server is not given the descriptor before.
+        // The server gets a newly opened descriptor only after this.
         self.treat(file);
     }
 
-    /// Other rules for tables from now on, for the files that are known too.
+    /// Replaces the table rules, and applies them to the known files too.
     pub fn judge_by(&'static self, judge: Option<Arc<dyn Judge>>) {
         self.treatments.change(judge);
         for file in self.all() {
@@ -711,8 +709,8 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// What the rules say of the file by the name that it has now. Nobody is kept waiting for that: rules and name are looked at
-    /// again before it counts.
+    /// Applies the table rules to the file's current name. Evaluates them without holding the file's lock. So it checks rules
+    /// and name again before it stores the effect.
     fn treat(&self, file: &'static DataFile) {
         loop {
             let version = self.treatments.version();
@@ -733,10 +731,10 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// The descriptor is about to be closed by the server.
+    /// Unregisters a descriptor that the server is about to close.
     pub fn detach(&'static self, fd: i32) {
         if self.registered(fd) {
-            // Not under the registry's lock: it may have to ask a file server.
+            // Outside the registry's lock: `stat` may wait for a file server.
             let last_seen = self.os.stat(fd);
             self.take(fd, last_seen.as_ref());
         }
@@ -745,11 +743,11 @@ impl<O: Os> Files<O> {
     fn registered(&self, fd: i32) -> bool {
         self.table
             .get(fd as usize)
-            // Acquire: of the `swap` in `attach`.
+            // Acquire: pairs with the `swap` in `attach`.
             .is_some_and(|slot| !slot.load(Ordering::Acquire).is_null())
     }
 
-    /// Takes a descriptor out of the table. `last_seen` is its file's state just before.
+    /// Removes a descriptor from the table. `last_seen` is the state of its file just before.
     fn take(&'static self, fd: i32, last_seen: Option<&Stat>) {
         let Some(slot) = self.table.get(fd as usize) else {
             return;
@@ -763,12 +761,12 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Takes back a registration by [`Attach::Found`] whose descriptor turned out to stand for something else.
+    /// Reverts a registration by [`Attach::Found`] if the descriptor belongs to another file.
     pub fn verify_found(&'static self, fd: i32) {
         let _ = self.of_descriptor(fd);
     }
 
-    /// The inode is gone or replaced; called after the server's call succeeded.
+    /// Forgets a closed file whose inode was unlinked or replaced. Call after the system call succeeded.
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {
@@ -777,14 +775,14 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// The server was given this descriptor by an open: what it stood for before, if a close was not seen, is over.
+    /// Unregisters the previous file of a descriptor that an open just returned. Its close was not observed.
     pub fn opened_anew(&'static self, fd: i32) {
         if self.of_descriptor(fd).is_some() {
             self.take(fd, None);
         }
     }
 
-    /// A followed file has another name now.
+    /// Stores the new name of a tracked file, and applies the table rules to it.
     pub fn renamed(&self, inode: (u64, u64), name: &[u8]) {
         if let Some(file) = self.of_number(inode) {
             file.details.lock().name = String::from_utf8_lossy(name).into_owned();
@@ -800,7 +798,7 @@ impl<O: Os> Files<O> {
             .load(Ordering::SeqCst)
             .min(self.table.len())]
         {
-            // Relaxed: slots are written under the lock that is held here.
+            // Relaxed: slots are written only under the lock that is held here.
             if !slot.load(Ordering::Relaxed).is_null() {
                 slot.store(std::ptr::null_mut(), Ordering::SeqCst);
             }
@@ -810,7 +808,7 @@ impl<O: Os> Files<O> {
         let now = self.os.running();
         let mut files: Vec<&'static DataFile> =
             registry.by_inode.drain().map(|(_, file)| file).collect();
-        // An order that a seed of the model repeats.
+        // A fixed order, which a seed of the model reproduces.
         files.sort_unstable_by_key(|file| file.owner);
         for file in files {
             file.details.lock().descriptors.clear();
@@ -819,36 +817,36 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// A descriptor that the server has of this file just now.
+    /// A descriptor by which the server has the file open.
     pub fn descriptor_of(&self, file: &'static DataFile) -> Option<i32> {
         let details = file.details.lock();
         let mut in_table = details.descriptors.iter().copied();
         in_table.find(|fd| self.table.get(*fd as usize).is_some())
     }
 
-    /// A descriptor of this file to read by. Nobody keeps it open meanwhile, so what was read counts only if it [is still](Self::is_still) what
-    /// it was.
+    /// Borrows a descriptor of the file for a read. The server may close it during the read. So the bytes count only if the
+    /// descriptor [is still](Self::is_still) the file's afterwards.
     pub fn lend(&self, file: &'static DataFile) -> Option<Lent> {
         let attached = file.attached.load(Ordering::SeqCst);
         let fd = self.descriptor_of(file)?;
         Some(Lent { fd, attached })
     }
 
-    /// Whether the descriptor has stood for this file all the time since it was lent: another file may have had it in between.
+    /// Whether the descriptor belonged to the file throughout, not to another file in between.
     pub fn is_still(&'static self, file: &'static DataFile, lent: &Lent) -> bool {
         let now = self.of_descriptor(lent.fd);
         now.is_some_and(|now| std::ptr::eq(now, file))
             && file.attached.load(Ordering::SeqCst) == lent.attached
     }
 
-    /// A write begins whose end will not be seen.
+    /// Records the start of a write whose end will not be observed.
     pub fn note_unseen_write(&self) {
         let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
         self.unseen_at.fetch_max(now.max(1), Ordering::SeqCst);
     }
 
-    /// Whether no write may be under way that was not seen to begin, or will not be seen to end: whoever reads pages that the server
-    /// has not asked for may meet one. Writes that began before files were followed take no longer than [`PROVE_FOR`].
+    /// Whether every in-flight write was observed to start and will be observed to end. A read of pages that the server did not
+    /// request may overlap any other write. Writes that began before tracking take at most [`PROVE_FOR`].
     pub fn is_settled(&self) -> bool {
         let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
         let is_past = |at: &AtomicU64| {
@@ -858,13 +856,13 @@ impl<O: Os> Files<O> {
         is_past(&self.found_at) && is_past(&self.unseen_at)
     }
 
-    /// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].
+    /// Whether the registry's lock is free, so that a [`crate::hold_up`] point may do more.
     #[cfg(any(test, debug_assertions))]
     pub fn registry_is_free(&self) -> bool {
         self.registry.try_lock().is_some()
     }
 
-    /// What the registry and the table say of each other that is not true, for tests.
+    /// Contradictions between registry and table, for tests.
     #[cfg(any(test, debug_assertions))]
     pub fn contradictions(&self) -> Vec<String> {
         let registry = self.registry.lock();
@@ -889,7 +887,7 @@ impl<O: Os> Files<O> {
         wrong
     }
 
-    /// All followed files.
+    /// All tracked files.
     pub fn all(&self) -> Vec<&'static DataFile> {
         self.registry.lock().by_inode.values().copied().collect()
     }
@@ -900,14 +898,14 @@ impl<O: Os> Files<O> {
         objects * (size_of::<DataFile>() as u64 + 128) + 4096
     }
 
-    /// What the kernel says of a file now; `None` if the server does not have it open.
+    /// Size and modification time of a file from the kernel; `None` if the server does not have it open.
     pub fn looks(&self, file: &'static DataFile) -> Option<Looks> {
         let stat = self.os.stat(self.descriptor_of(file)?)?;
         let same = file.details.lock().key == stat.inode;
         same.then(|| Looks::of(&stat))
     }
 
-    /// The object that stands for an inode, a new one if there is none.
+    /// The object that represents an inode. Creates it if there is none.
     fn of(
         &'static self,
         registry: &mut Registry,
@@ -927,7 +925,7 @@ impl<O: Os> Files<O> {
         file
     }
 
-    /// One descriptor more.
+    /// Adds a descriptor to its file.
     fn add(
         &'static self,
         _registry: &mut Registry,
@@ -962,7 +960,7 @@ impl<O: Os> Files<O> {
             }
         }
         details.closed_stamp = None;
-        // One that has no place in the table is never released.
+        // A descriptor beyond the table is never released, so it is listed once.
         if self.table.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
             details.descriptors.push(fd);
         }
@@ -971,7 +969,7 @@ impl<O: Os> Files<O> {
             file.replace_contents();
         }
         if let (false, Some((_, record))) = (was_open, file.record()) {
-            // It may have been tracked before there were records.
+            // Tracking may have begun before the manifest existed.
             record.identify(file.id().0);
             file.note_shape();
             record.open(identity, stat);
@@ -982,11 +980,11 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Stores the change stamp of a file that the server has just changed through this descriptor. After the call; for libaio after the
-    /// submission.
+    /// Stores the change stamp of a file that the server has just changed through this descriptor. Call after the system call;
+    /// for libaio after the submission.
     #[inline]
     pub fn stamp(&self, file: &'static DataFile, fd: i32) {
-        // Relaxed: set before the server was given the descriptor.
+        // Relaxed: set before the server received the descriptor.
         if file.stamped.load(Ordering::Relaxed) {
             self.store_stamp(file, fd);
         }
@@ -1009,14 +1007,14 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// The same for a change by a name, or through a descriptor that is not known.
+    /// Like [`stamp`](Self::stamp), for a change by name or through an unknown descriptor.
     pub fn stamp_open(&self, file: &'static DataFile) {
         if let Some(fd) = self.descriptor_of(file) {
             self.stamp(file, fd);
         }
     }
 
-    /// One descriptor less, which the table has forgotten. `last_seen` is the file's state just before.
+    /// Removes a descriptor from its file, after its removal from the table. `last_seen` is the file's state just before.
     fn release(
         &'static self,
         registry: &mut Registry,
@@ -1048,7 +1046,7 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// The object stands for no inode any more, unless it is at rest already.
+    /// Quarantines an object, which then represents no inode. Does nothing for a quarantined object.
     fn rest(&'static self, registry: &mut Registry, file: &'static DataFile) {
         let key = file.details.lock().key;
         if registry.stands(key, file) {
@@ -1058,8 +1056,8 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Keeps the number of files that are remembered though closed within its bound. What is cached of a file that is
-    /// forgotten is out of reach: it gets another identity when it is opened again.
+    /// Forgets the least recently closed files beyond `CLOSED_FILES`. Their cached pages become unreachable: a reopened file gets
+    /// another identity.
     fn forget_oldest_closed(&'static self, registry: &mut Registry) {
         while registry.closed.len() > CLOSED_FILES {
             let Some(file) = registry.closed.pop_front() else {
@@ -1067,7 +1065,7 @@ impl<O: Os> Files<O> {
             };
             file.listed_as_closed.store(false, Ordering::SeqCst);
             if file.is_open() {
-                continue; // open again; listed anew when it is closed
+                continue; // open again; the next close lists it
             }
             let key = file.details.lock().key;
             if registry.stands(key, file) {
@@ -1084,7 +1082,7 @@ impl<O: Os> Files<O> {
             .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= REST)
             || left_out!("rest");
         if let Some((_, file)) = rested.then(|| registry.resting.pop_front()).flatten() {
-            // Somebody on the way for that long will come back to it.
+            // A thread has been in a hook for that long, and will use the object again.
             if file.blocked.load(Ordering::SeqCst) == 0 {
                 return file;
             }
@@ -1103,13 +1101,13 @@ impl<O> Files<O> {
     /// Frees the objects and the table, which are leaked.
     ///
     /// # Safety
-    /// Nobody may use any of them from now on.
+    /// No thread may use any of them afterwards.
     pub(crate) unsafe fn free(&mut self) {
         let mut registry = self.registry.lock();
         let mut files: Vec<_> = registry.by_inode.drain().map(|(_, file)| file).collect();
         files.extend(registry.resting.drain(..).map(|(_, file)| file));
         for file in files {
-            // SAFETY: leaked by `fresh`, and in one of the two.
+            // SAFETY: leaked by `fresh`, and contained in one of the two collections.
             drop(unsafe { Box::from_raw(std::ptr::from_ref(file).cast_mut()) });
         }
         let table = std::ptr::from_ref(self.table).cast_mut();
@@ -1118,14 +1116,14 @@ impl<O> Files<O> {
     }
 }
 
-/// The file that an entry of the table stands for, marked or not.
+/// The file of a table entry, tagged or not.
 fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
     // SAFETY: as in `Files::file`.
     unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
 }
 
-/// Whether a path is named as InnoDB names the files whose pages are worth caching. Correctness does not hang on it:
-/// a file that is not followed is never cached.
+/// Whether a path has a name that InnoDB gives to files whose pages are worth caching. Correctness does not depend on it:
+/// an untracked file is never cached.
 pub fn is_data_file_name(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     let undo = name.strip_prefix(b"undo").is_some_and(|rest| {
@@ -1139,7 +1137,7 @@ impl DataFile {
     fn start(&self, key: (u64, u64), name: &[u8]) {
         let mut details = self.details.lock();
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
-        // `ibdata1` starts at page 0 of its tablespace; a second file goes on where the first one ends.
+        // `ibdata1` starts at page 0 of its tablespace; a second file continues where the first one ends.
         let later_part = file_name.starts_with(b"ibdata") && file_name != b"ibdata1";
         *details = Details {
             key,
@@ -1181,7 +1179,7 @@ impl DataFile {
 
 #[cfg(test)]
 impl DataFile {
-    /// A file that no descriptor stands for.
+    /// A file without descriptors.
     pub fn for_test() -> DataFile {
         DataFile::new(1, Box::leak(Box::default()))
     }
@@ -1217,7 +1215,7 @@ mod tests {
             "a.cfg",
             "undone",
             "temp_1.ibt",
-            // MariaDB 12.3 has its binary log in pages of InnoDB.
+            // MariaDB 12.3 stores its binary log in InnoDB pages.
             "binlog-000001.ibb",
         ] {
             assert!(!is_data_file_name(name.as_bytes()), "{name}");

@@ -1,6 +1,6 @@
-//! What is looked at in the header of a page of InnoDB.
+//! Fields of InnoDB's page header.
 
-/// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
+/// Page number in the page header; `None` for an all-zero page, which is not worth caching.
 #[inline]
 pub fn header_page(bytes: &[u8]) -> Option<u32> {
     let head = bytes.get(..38)?;
@@ -10,7 +10,7 @@ pub fn header_page(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
-/// The LSN in a page's header, in clear also where the page is encrypted or compressed; 0 for a page of zeros.
+/// LSN in the page header, 0 for an all-zero page. Readable even if the page is encrypted or compressed.
 #[inline]
 pub fn header_lsn(bytes: &[u8]) -> u64 {
     let lsn = bytes.get(16..24).and_then(|lsn| lsn.try_into().ok());

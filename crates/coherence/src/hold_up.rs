@@ -1,20 +1,20 @@
-//! Moments at which a test can hold a thread up, to let others get in between. Compiled into builds for tests only.
+//! Failpoints at which a test can delay a thread, so that others run in between. Compiled into test builds only.
 
 #[cfg(test)]
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// Called at each of the moments, with its name.
+/// Called at each failpoint with its name.
 pub static AT: OnceLock<fn(&'static str)> = OnceLock::new();
 
-/// The moment has come.
+/// Marks a failpoint.
 pub fn at(moment: &'static str) {
     if let Some(hold_up) = AT.get() {
         hold_up(moment);
     }
 }
 
-/// What is to be done at which moment.
+/// An action, and the failpoint at which it runs.
 #[cfg(test)]
 type Meanwhile = Option<(&'static str, Box<dyn FnOnce()>)>;
 
@@ -23,7 +23,7 @@ thread_local! {
     static MEANWHILE: Cell<Meanwhile> = const { Cell::new(None) };
 }
 
-/// Does something at a moment of this thread, once.
+/// Runs an action at a failpoint of this thread, once.
 #[cfg(test)]
 pub fn meanwhile(moment: &'static str, act: impl FnOnce() + 'static) {
     AT.get_or_init(|| {

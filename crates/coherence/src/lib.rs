@@ -1,27 +1,31 @@
-//! What keeps the cache equal to the data files, whatever the server does to them.
+//! Coherence protocol: cached pages always equal the data files.
 //!
-//! [`core::Core`] is a value: it has no statics and makes no call of the kernel by itself. What it needs from the machine is the
-//! trait [`os::Os`]. A library that is loaded into a server has one core; a test makes its own.
+//! [`core::Core`] is a value without statics, and makes no system calls. The trait [`os::Os`] provides the operating system. A
+//! library in a server has one core; each test creates another.
 //!
-//! From the bottom to the top, each knows only those before it:
+//! # Layers
+//! From bottom to top; each layer knows only the layers before it:
 //!
-//! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
-//! 2. [`stamp`]: the proof that a file is what it was. [`manifest`], [`recovery`]: the records of the files over restarts. [`switch`]: the
-//!    mode that every hook reads first, requests under way, the active extension. [`treatment`]: what the rules for tables say of a file.
-//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`], [`checksum`]: what a page says of itself.
-//! 4. [`notes`]: what hooks note for a recording. [`damage`]: pages that only the cache has. [`target`]: what is read or written. `aio::requests`: what is under way.
+//! 1. [`sync`] and [`os`]: locks, atomics, operating system. [`control`]: control group for comparing reads.
+//! 2. [`stamp`]: proof that a file is unchanged. [`manifest`], [`recovery`]: file records across restarts. [`switch`]: mode
+//!    read first by every hook, announced requests, active extension. [`treatment`]: effect of the table rules on a file.
+//! 3. [`files`]: mapping from descriptors to data files, and their state. [`header`], [`print`], [`checksum`]: metadata in a
+//!    page.
+//! 4. [`notes`]: hook events for a recording. [`damage`]: pages with a damaged copy in the data file. [`target`]: page range of
+//!    a call. `aio::requests`: requests in flight.
 //! 5. [`core`]: the value.
-//! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
-//!    harvest. [`compare`]: cached pages and data files. [`warm`]: pages that another server has cached. [`audit`]: whether somebody else writes to them.
+//! 6. [`rules`]: read and write protocol. [`scan`]: files that are already open. [`aio`]: asynchronous I/O from submit to
+//!    harvest. [`compare`]: comparison of cached pages with data files. [`warm`]: pages that another server has cached. [`audit`]:
+//!    detection of foreign writes.
 //!
-//! Above them stands [`controller`]: switching on and off as a table, which knows none of them, and the lock and the threads that
-//! do what it says.
+//! [`controller`] is above all layers. Its state machine switches the extension on and off without knowing them; its lock and
+//! threads run the effects.
 //!
-//! # Order of locks
+//! # Lock order
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). The list of suspended files is a leaf, and so are that of damaged pages, the outcomes of a recovery and the rules for tables.
+//! locks). Four locks are leaves: the list of suspended files, the damaged pages, the recovery outcomes and the table rules.
 
-/// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
+/// Whether a test build removes a rule of [`canary`]; `false` in every other build.
 #[macro_export]
 macro_rules! left_out {
     ($rule:literal) => {{
@@ -35,7 +39,7 @@ macro_rules! left_out {
     }};
 }
 
-/// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
+/// Failpoint at which a test can delay the thread; empty in builds other than for tests.
 macro_rules! hold_up {
     ($moment:literal) => {{
         #[cfg(any(test, debug_assertions))]

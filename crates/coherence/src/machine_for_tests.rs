@@ -1,4 +1,4 @@
-//! A machine whose clocks a test sets, and whose files are this one's.
+//! Operating system for tests: the test sets its clocks, the files are real.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,15 +17,15 @@ use crate::sync::JoinHandle;
 
 #[derive(Default)]
 pub struct Machine {
-    /// Nanoseconds by which time has passed faster.
+    /// Nanoseconds by which simulated time is ahead.
     passed: AtomicU64,
-    /// Nanoseconds by which the clock of the files' times was set.
+    /// Nanoseconds by which the clock of file timestamps is shifted.
     set_by: AtomicI64,
-    /// The superblock of every file; 0: its file system proves nothing.
+    /// Superblock of every file; 0: a file system without reliable change stamps.
     pub superblock: AtomicU64,
-    /// The lower half of the UUID of its subvolume.
+    /// Lower half of the UUID of the files' subvolume.
     pub subvolume: AtomicU64,
-    /// When every file was made; 0: it is not known.
+    /// Creation time of every file; 0: unknown.
     pub birth: AtomicU64,
 }
 
@@ -35,24 +35,24 @@ impl Machine {
             .fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    /// Sets the clock of the files' times, by so many nanoseconds from what it is.
+    /// Shifts the clock of file timestamps by this many nanoseconds.
     pub fn set_clock_by(&self, nanoseconds: i64) {
         self.set_by.store(nanoseconds, Ordering::SeqCst);
     }
 }
 
-/// A core of a test's own, for some descriptors.
+/// Creates a core for one test, with a table of 1024 descriptors.
 pub fn core() -> &'static Core<Machine> {
     let table: Vec<Slot> = (0..1024).map(|_| empty_slot()).collect();
     Box::leak(Box::new(Core::new(Machine::default(), table.leak())))
 }
 
-/// An extension of a test's own, with a small cache file.
+/// Creates an extension with a small cache file for one test.
 pub fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
     active_with(switch, folder, None)
 }
 
-/// The same, whose reads of the cache file end in time.
+/// As [`active_in`], with a timeout for reads of the cache file.
 pub fn active_with(
     switch: &Switch,
     folder: &std::path::Path,
@@ -75,7 +75,7 @@ pub fn active_with(
     Arc::new(Active::new(extension, switch.next_epoch()))
 }
 
-/// What a call fills in.
+/// Converts the result of a stat call.
 fn stat_by(call: impl FnOnce(&mut libc::stat64) -> i32) -> Option<Stat> {
     // SAFETY: an all-zero stat is a valid value.
     let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };

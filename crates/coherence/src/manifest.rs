@@ -1,15 +1,15 @@
-//! The records of the data files, in memory that outlives the process: the persisted state.
+//! The persisted state: records of the data files, in memory that outlives the process.
 //!
-//! A record says which file has which identity in the cache, and its stored stamp ([`crate::stamp`], which has the protocol and the argument).
+//! A record holds a file's cache identity and its stored stamp. [`crate::stamp`] has the protocol and the argument.
 //!
-//! A process may die between any two instructions. So a record never claims more than is true:
+//! A process may die between any two instructions. So a record never claims more than is true at that instant:
 //!
-//! - A new identity is stored before the change that makes it necessary.
+//! - A new identity is stored before the change that requires it.
 //! - A stamp is stored after the change. Until then the file's own stamp differs, and the file is not proven.
-//! - Whoever stops tracking files stores that first ([`Manifest::detach`]).
+//! - A thread that stops tracking files stores that first ([`Manifest::detach`]).
 //!
-//! All fields are words of their own, zero in the beginning. Orders are `SeqCst`: the order of the instructions counts, not what another
-//! processor sees.
+//! Each field is one atomic word, initially zero. Their orders are `SeqCst`: after a death only the order of the instructions
+//! counts, not the view of another processor.
 
 use extension::FileId;
 
@@ -17,111 +17,111 @@ use crate::os::{FileSystem, Os, Stat};
 use crate::stamp::{FileIdentity, VOID, change_stamp, has_fraction};
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// Identities are announced in steps of this size, so that none is given twice whenever the process ends.
+/// Step in which identities are announced. So no identity is assigned twice, whenever the process ends.
 const STEP: u64 = 4096;
-/// Beyond this they begin anew, with an empty cache.
+/// Above this number, identities start again with an empty cache.
 const MAX_IDS: u64 = 1 << 31;
 
-/// The beginning of the memory.
+/// The header of the memory.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Head {
-    /// For the owner of the memory: what it is, whose, and of which start of the machine.
+    /// For the owner of the memory: its format, its server and the boot of the host.
     pub mark: [AtomicU64; 8],
-    /// The session of the cache whose pages the records are about; 0: none.
+    /// The session of the cache that holds the records' pages; 0: none.
     session: AtomicU64,
-    /// How often tracking has stopped, or turned out to be incomplete.
+    /// How often tracking has stopped, or was found to be incomplete.
     detached: AtomicU64,
-    /// The value of `detached` when the tracking began that has gone on since.
+    /// The value of `detached` when the current tracking period began.
     followed_since: AtomicU64,
-    /// Identities from here on were never given.
+    /// Identities from this one on were never assigned.
     ids: AtomicU64,
     /// The sign of life `L`: the coarse clock of the file systems, nanoseconds since 1970.
     alive: AtomicI64,
-    /// How long the machine had run at the last sign of life, nanoseconds.
+    /// The uptime of the host at the last sign of life, nanoseconds.
     since_boot: AtomicU64,
     /// The superblock of the data directory; 0: stamps prove nothing there.
     superblock: AtomicU64,
     /// The process has stopped cleanly: no change is in flight, and all data are durable.
     stopped: AtomicU64,
-    /// The highest LSN of a page that was written.
+    /// The highest LSN of a written page.
     lsn: AtomicU64,
     /// The page size that the cache is laid out for, bytes.
     page: AtomicU64,
-    /// When this process recovered the state of another one, since the machine was started; 0: it has not.
+    /// The host's uptime when this process recovered another one's state, nanoseconds; 0: it has recovered none.
     taken_over: AtomicU64,
-    /// This process has ended itself.
+    /// This process has ended itself because of an error.
     crashed: AtomicU64,
-    /// By which settings the cache is laid out, and the result: bytes of memory, and of each device.
+    /// The settings of the cache layout, and its result: bytes of memory, and of each device.
     settings: AtomicU64,
     memory: AtomicU64,
     sizes: [AtomicU64; DEVICES],
 }
 
 impl Head {
-    /// Where the superblock of the data directory stands, bytes from the beginning.
+    /// Offset of the data directory's superblock, bytes.
     pub const SUPERBLOCK_OFFSET: usize = std::mem::offset_of!(Head, superblock);
 }
 
-/// The sizes of so many devices are kept.
+/// Maximum number of devices whose sizes are kept.
 const DEVICES: usize = 32;
 
-/// A crash within this time after a recovery may have been caused by what was recovered, nanoseconds.
+/// Within this time after a recovery, the recovered state may have caused a crash. Nanoseconds.
 const CRASH_WINDOW: u64 = 600_000_000_000;
 
-/// Of one file.
+/// The record of one file.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct Record {
-    /// 0: it stands for no file.
+    /// 0: the record is free.
     used: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
-    /// 0: not known, as the next.
+    /// 0: unknown, as the next.
     birth: AtomicU64,
     superblock: AtomicU64,
     subvolume: [AtomicU64; 2],
-    /// The identity in the cache.
+    /// The file's identity in the cache.
     id: AtomicU64,
-    /// Page size, and above it the first page number.
+    /// Lower half: page size, bytes. Upper half: the first page number.
     shape: AtomicU64,
     pages: AtomicU64,
     /// The stored stamp `r`; 0: none; [`VOID`]: a change was not tracked.
     stamp: AtomicI64,
-    /// 1: it was written through the page cache since the last clean stop. What the kernel has not written back may be lost yet.
+    /// 1: written through the page cache since the last clean stop. Pages that the kernel has not written back may be lost.
     buffered: AtomicU64,
 }
 
-/// The memory.
+/// Access to the persisted state.
 #[derive(Debug)]
 pub struct Manifest {
     head: &'static Head,
     records: &'static [Record],
-    /// Records that may be touched.
+    /// Number of usable records.
     room: AtomicUsize,
     memory: Memory,
 }
 
-/// What a manifest needs of the owner of its memory.
+/// Functions that the owner of the memory provides.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// [`Os::file_time`].
     pub now: fn() -> i64,
-    /// Makes room for so many records. Returns whether there is.
+    /// Allocates memory for this number of records. Returns whether it succeeded.
     pub grow: fn(usize) -> bool,
 }
 
-/// What the records may prove to a process that starts.
+/// Which proofs the records provide to a starting process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// The same start of the machine, and the same mount of the data directory.
+    /// Same boot of the host, and same mount of the data directory.
     SameMount {
         /// Stamps are fine ([`crate::stamp`]).
         has_fine_stamps: bool,
     },
-    /// An image of a clean stop. Device number and superblock of the data directory, then and now.
+    /// A snapshot of a clean stop. Device number and superblock of the data directory, then and now.
     Image { device: (u64, u64), superblock: u64 },
-    /// Nothing: their pages are only listed, for the loader. Device number of the data directory, then and now, and why.
+    /// No proof: the pages are only listed for the loader. Device number of the data directory, then and now, and the reason.
     ListOnly {
         device: (u64, u64),
         superblock: u64,
@@ -129,30 +129,30 @@ pub enum Recovery {
     },
 }
 
-/// What is known of the persisted state when a process starts.
+/// Facts about the persisted state when a process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Device number and superblock of the data directory now.
+    /// The data directory's current device number and superblock.
     pub device: u64,
     pub superblock: u64,
-    /// The records are in memory, of this start of the machine and of this mount of the data directory.
+    /// The records are in memory, from this boot of the host and this mount of the data directory.
     pub is_same_mount: bool,
-    /// Stamps are fine.
+    /// The kernel has fine stamps.
     pub has_fine_stamps: bool,
-    /// An image was copied: the device number of the data directory when it was written, and whether token and redo log are those of the stop
-    /// that wrote it.
+    /// A snapshot was copied. Holds the data directory's device number when it was written. The flag is true if token and redo
+    /// log are those of the stop that wrote it.
     pub image: Option<(u64, bool)>,
 }
 
 impl Found {
-    /// What the records may prove.
+    /// Which proofs the records provide.
     pub fn recovery(&self) -> Recovery {
         let (now, superblock) = (self.device, self.superblock);
         match self.image {
             None if self.is_same_mount => Recovery::SameMount {
                 has_fine_stamps: self.has_fine_stamps,
             },
-            // No clean stop before the remount.
+            // No clean stop preceded the remount.
             None => Recovery::ListOnly {
                 device: (now, now),
                 superblock,
@@ -187,7 +187,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// For people.
+    /// The human-readable reason.
     pub fn text(self) -> &'static str {
         match self {
             Rejection::Changed => "it was changed while the server was down",
@@ -207,7 +207,7 @@ impl Rejection {
         }
     }
 
-    /// Whether the file still has the pages that were cached of it, perhaps in another version.
+    /// Whether the file still contains the pages that were cached, perhaps in another version.
     pub fn keeps_pages(self) -> bool {
         self != Rejection::OtherFile
     }
@@ -224,7 +224,7 @@ fn get(word: &AtomicU64) -> u64 {
 }
 
 impl Manifest {
-    /// Of the records, as many as `room` may be touched.
+    /// Creates a manifest in which the first `room` records are usable.
     pub fn new(
         head: &'static Head,
         records: &'static [Record],
@@ -239,15 +239,15 @@ impl Manifest {
         }
     }
 
-    /// The record of the file object of this number, which counts from 1; `None` if there is no room for it.
+    /// The record of the file object with this number, which counts from 1; `None` if there is no memory for it.
     #[inline]
     pub fn record(&self, owner: u32) -> Option<&'static Record> {
         let at = owner.checked_sub(1)? as usize;
-        // Acquire: of the store in `make_room`. What it counts is there before.
+        // Acquire: pairs with the store in `make_room`. The records that it counts are allocated before.
         (at < self.room.load(Ordering::Acquire)).then(|| &self.records[at])
     }
 
-    /// Makes room for the record of a new file object, if that is possible. One thread at a time.
+    /// Allocates a record for a new file object, if possible. Only one thread at a time may call it.
     pub fn make_room(&self, owner: u32) {
         let (wanted, room) = (owner as usize, self.room.load(Ordering::SeqCst));
         if wanted <= room || room >= self.records.len() {
@@ -259,12 +259,12 @@ impl Manifest {
         }
     }
 
-    /// Records that may be touched.
+    /// Number of usable records.
     pub fn room(&self) -> usize {
         self.room.load(Ordering::SeqCst)
     }
 
-    /// Where it begins.
+    /// The header of the memory.
     pub fn head(&self) -> &'static Head {
         self.head
     }
@@ -273,7 +273,7 @@ impl Manifest {
         &self.records[..self.room.load(Ordering::SeqCst)]
     }
 
-    /// The cache whose pages the records are about.
+    /// The session of the cache that holds the records' pages.
     pub fn session(&self) -> Option<u64> {
         Some(self.head.session.load(Ordering::SeqCst)).filter(|&session| session != 0)
     }
@@ -284,13 +284,13 @@ impl Manifest {
         u32::try_from(page).ok().filter(|&page| page != 0)
     }
 
-    /// The same, for whoever comes next.
+    /// Stores the page size for this process and the next.
     pub fn lay_out_for(&self, page: u32) {
         set(&self.head.page, page.into());
     }
 
-    /// What has come of these settings: bytes of memory, and of each device. So the next process lays out the cache in the same way,
-    /// whatever room there is then.
+    /// Stores the layout that resulted from these settings: bytes of memory, and of each device. The next process then uses the
+    /// same layout, even if the available space has changed.
     pub fn remember(&self, settings: u64, memory: u64, sizes: &[u64]) {
         set(&self.head.settings, 0);
         if sizes.len() > DEVICES {
@@ -303,7 +303,7 @@ impl Manifest {
         set(&self.head.settings, settings);
     }
 
-    /// What has come of these settings in the process before.
+    /// The layout that the previous process stored for these settings.
     pub fn remembered(&self, settings: u64) -> Option<(u64, Vec<u64>)> {
         let get = |word: &AtomicU64| word.load(Ordering::SeqCst);
         let sizes = self.head.sizes.iter().map(get);
@@ -311,7 +311,7 @@ impl Manifest {
         (get(&self.head.settings) == settings).then(|| (get(&self.head.memory), sizes))
     }
 
-    /// Somebody stops following files. To be said before he does.
+    /// Records the end of tracking. Call before tracking stops.
     pub fn detach(&self) {
         if left_out!("off-keeps-live") {
             return;
@@ -319,28 +319,29 @@ impl Manifest {
         self.head.detached.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The cache will not be used any more.
+    /// Marks the persisted cache as unusable.
     pub fn abandon(&self) {
         set(&self.head.session, 0);
     }
 
-    /// How often somebody has stopped. Before following begins.
+    /// How often tracking has stopped. Call before tracking starts.
     pub fn detached(&self) -> u64 {
         self.head.detached.load(Ordering::SeqCst)
     }
 
-    /// The cache of this session is active, and files have been followed without a gap since [`detached`](Self::detached) said this.
+    /// Stores that the cache of this session is active. `since`: the value of [`detached`](Self::detached) when the tracking began
+    /// that has had no gap until now.
     pub fn attach(&self, session: Option<u64>, since: u64) {
         set(&self.head.session, session.unwrap_or(0));
         set(&self.head.followed_since, since);
     }
 
-    /// Whether files have been followed without a gap since the cache became active.
+    /// Whether tracking has had no gap since the cache became active.
     pub fn is_followed(&self) -> bool {
         self.head.followed_since.load(Ordering::SeqCst) == self.detached()
     }
 
-    /// This identity is about to be given to a file.
+    /// Announces an identity before a file gets it.
     #[inline]
     pub fn announce(&self, id: u32) {
         if u64::from(id) >= self.head.ids.load(Ordering::SeqCst) {
@@ -350,7 +351,7 @@ impl Manifest {
         }
     }
 
-    /// Identities up to this one may have been given. `None`: too many.
+    /// The highest identity that may have been assigned. `None`: too many were.
     pub fn given(&self) -> Option<u32> {
         let ids = self.head.ids.load(Ordering::SeqCst);
         (ids < MAX_IDS).then_some(ids as u32)
@@ -363,7 +364,7 @@ impl Manifest {
         set(&self.head.since_boot, since_boot);
     }
 
-    /// A change is about to be made.
+    /// Records that a change is about to start: revokes a clean stop.
     #[inline]
     pub fn begin_change(&self) {
         self.live();
@@ -372,7 +373,7 @@ impl Manifest {
         }
     }
 
-    /// Stores a sign of life of the file systems' clock alone.
+    /// Stores a sign of life, by the file systems' clock only.
     #[inline]
     pub fn live(&self) {
         let now = (self.memory.now)();
@@ -381,38 +382,38 @@ impl Manifest {
         }
     }
 
-    /// A page was written, which has this LSN.
+    /// Records the LSN of a written page.
     #[inline]
     pub fn note_lsn(&self, lsn: u64) {
-        // Relaxed: a larger value is all that counts.
+        // Relaxed: only the maximum matters.
         if lsn > self.head.lsn.load(Ordering::Relaxed) {
             self.head.lsn.fetch_max(lsn, Ordering::Relaxed);
         }
     }
 
-    /// The highest LSN of a page that the process before has written. From now on that of this process counts.
+    /// Takes the highest LSN of a page that the previous process wrote. From now on this process counts its own.
     pub(crate) fn take_lsn(&self) -> u64 {
         self.head.lsn.swap(0, Ordering::SeqCst)
     }
 
-    /// The process is about to end itself because something is wrong with it.
+    /// Records that the process is about to end itself because of an error.
     pub fn crash(&self) {
         self.head.crashed.store(1, Ordering::SeqCst);
     }
 
-    /// Whether the process before may have crashed because of what it has recovered.
+    /// Whether the recovered state may have caused the crash of the previous process.
     pub fn crashed_soon(&self) -> bool {
         let taken_over = get(&self.head.taken_over);
         let lived = get(&self.head.since_boot).saturating_sub(taken_over);
         get(&self.head.crashed) != 0 && taken_over != 0 && lived < CRASH_WINDOW
     }
 
-    /// The persisted state turned out to be of no use: a crash has nothing to do with it.
+    /// Records that the persisted state was unusable. A crash is then unrelated to it.
     pub fn took_nothing(&self) {
         set(&self.head.taken_over, 0);
     }
 
-    /// Forgets all files.
+    /// Removes all file records.
     pub fn clear(&self) {
         self.abandon();
         if self.given().is_none() {
@@ -429,12 +430,12 @@ impl Manifest {
         self.known().iter().for_each(Record::free);
     }
 
-    /// The superblock of the data directory of the process whose records these are.
+    /// The superblock of the data directory that the records refer to.
     pub fn superblock(&self) -> u64 {
         get(&self.head.superblock)
     }
 
-    /// The data directory of this process has this superblock; 0: stamps prove nothing there.
+    /// Stores the superblock of this process's data directory; 0: stamps prove nothing there.
     pub fn be_on(&self, superblock: u64) {
         set(&self.head.superblock, superblock);
     }
@@ -445,12 +446,12 @@ impl Manifest {
         stamps.max().unwrap_or(0)
     }
 
-    /// The process ends cleanly: no change is in flight, and all data are durable. A change that comes all the same takes it back.
+    /// Records a clean stop: no change is in flight, and all data are durable. A later change revokes it.
     pub fn stop_cleanly(&self) {
         set(&self.head.stopped, 1);
     }
 
-    /// Recovers what another process has left. Returns the number of each file's object, and what is known of it.
+    /// Recovers the persisted files. Returns the object number and the persisted state of each file.
     pub fn recover(&self, os: &impl Os, by: Recovery) -> Vec<(u32, PersistedFile)> {
         let was_killed = get(&self.head.stopped) == 0;
         let alive = self.head.alive.load(Ordering::SeqCst);
@@ -480,14 +481,14 @@ impl Manifest {
 }
 
 impl Record {
-    /// It stands for no file.
+    /// Frees the record.
     pub fn free(&self) {
         if get(&self.used) != 0 {
             set(&self.used, 0);
         }
     }
 
-    /// The file has this identity from now on.
+    /// Stores the file's new identity.
     #[inline]
     pub fn identify(&self, id: u32) {
         if get(&self.id) != id.into() {
@@ -495,19 +496,19 @@ impl Record {
         }
     }
 
-    /// Its page size in bytes, and its first page number.
+    /// Stores the file's page size in bytes, and its first page number.
     pub fn shape(&self, page_size: u32, base: u32) {
         set(&self.shape, u64::from(page_size) | u64::from(base) << 32);
     }
 
-    /// About so many pages of it are cached.
+    /// Stores the approximate number of the file's cached pages.
     pub fn count(&self, pages: u64) {
         set(&self.pages, pages);
     }
 
-    /// The file has its first descriptor.
+    /// Stores the identity and the stamp of a file at its first open.
     pub fn open(&self, file: &FileIdentity, stat: &Stat) {
-        // First: what was stored is about another file, or is replaced word by word.
+        // First: the old stamp belongs to another file, or the identity below changes word by word.
         self.store_stamp(0);
         let system = file.system.unwrap_or_default();
         set(&self.device, file.inode.0);
@@ -541,8 +542,8 @@ impl Record {
         (get(&self.used) != 0 && stamp != VOID).then_some(stamp)
     }
 
-    /// The file has this stamp after a change of the server. Two threads may store theirs in the other order, so the later one stays: each is
-    /// one that the file has had, and only equality with the one that it has proves anything.
+    /// Stores the file's stamp after a change by the server. Two threads may store theirs in reverse order, so the later stamp
+    /// wins. The file has had each of them, and only equality with its current stamp proves anything.
     #[inline]
     pub fn stamp(&self, stat: &Stat) {
         if stat.inode == (get(&self.device), get(&self.inode)) {
@@ -552,17 +553,17 @@ impl Record {
         }
     }
 
-    /// Whether the stored stamp is the one that the file has.
+    /// Whether the stored stamp equals the file's current one.
     pub fn is_stamped(&self, stat: &Stat) -> bool {
         self.stamp.load(Ordering::SeqCst) == change_stamp(stat)
     }
 
-    /// A change was not tracked: the file is not proven until it is opened again.
+    /// Records an untracked change: the file is not proven until it is reopened.
     pub fn void(&self) {
         self.store_stamp(VOID);
     }
 
-    /// A write goes through the page cache. To be stored before the stamp of that write.
+    /// Records a write through the page cache. Call before that write's stamp is stored.
     pub fn note_buffered(&self) {
         set(&self.buffered, 1);
     }
@@ -581,7 +582,7 @@ impl Record {
         }
     }
 
-    /// What it says, for a process that starts. `superblock`: of the data directory then; `alive`: the last sign of life.
+    /// Recovers the record for a starting process. `superblock`: of the previous data directory; `alive`: the last sign of life.
     fn recover(
         &self,
         by: Recovery,
@@ -600,7 +601,7 @@ impl Record {
                 device,
                 superblock: now,
             } => {
-                // Files elsewhere: which number their device has now is not known, and the token says nothing of them.
+                // Files on other file systems: their current device number is unknown, and the token does not cover them.
                 if get(&self.superblock) != superblock || get(&self.device) != device.0 {
                     return None;
                 }
@@ -628,12 +629,12 @@ impl Record {
         } else if was_killed && get(&self.buffered) != 0 && !left_out!("page-cache") {
             rejection = rejection.or(Some(Rejection::PageCache));
         }
-        // A clean stop syncs the file system of the data directory alone.
+        // A clean stop syncs only the file system of the data directory.
         if !was_killed {
             set(&self.buffered, 0);
         }
         if rejection.is_some() {
-            // For the process after this one, too, whether this one opens the file or not.
+            // Also for the process after this one, whether this one opens the file or not.
             self.store_stamp(0);
         }
         let (shape, id) = (get(&self.shape), get(&self.id));
@@ -646,32 +647,32 @@ impl Record {
             stamp,
             rejection,
         };
-        // Without a page size nothing was cached of it.
+        // Without a page size no page of the file was cached.
         (file.page_size != 0).then_some(file)
     }
 }
 
-/// A file as another process has left it.
+/// The persisted state of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistedFile {
     pub identity: FileIdentity,
     pub id: FileId,
-    /// Bytes.
+    /// Page size, bytes.
     pub page_size: u32,
-    /// The number of its first page.
+    /// The file's first page number.
     pub base: u32,
-    /// About so many of it are cached.
+    /// Approximate number of its cached pages.
     pub pages: u64,
     stamp: i64,
-    /// Why its pages are not served, whatever the file is now.
+    /// Reason to reject the pages, independent of the file's current state.
     rejection: Option<Rejection>,
 }
 
 impl PersistedFile {
-    /// Whether the pages that were cached of it are those of the file that was opened.
+    /// Proves that the cached pages are those of the opened file.
     ///
     /// # Errors
-    /// Why that is not proven.
+    /// The reason why they are not proven.
     pub fn prove(&self, file: &FileIdentity, stat: &Stat) -> Result<(), Rejection> {
         if left_out!("inherit-blindly") {
             return Ok(());

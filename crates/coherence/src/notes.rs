@@ -1,4 +1,4 @@
-//! What the hooks note of page reads and writes for a recording.
+//! Records page reads and writes in the hooks, for a recording.
 
 pub mod ring;
 
@@ -11,10 +11,10 @@ use crate::header::header_page;
 use crate::sync::ArcSwapOption;
 use ring::{Event, Ring};
 
-/// Pages noted of one write; the servers write 128 at most.
+/// Maximum number of pages recorded for one write; the servers write at most 128.
 const PAGES_AT_ONCE: u32 = 1024;
 
-/// Where hooks find the ring of the recording, if there is one.
+/// The ring of the active recording, if any.
 pub struct Notes {
     ring: ArcSwapOption<Ring>,
 }
@@ -26,34 +26,34 @@ impl Default for Notes {
 }
 
 impl Notes {
-    /// Nothing is noted.
+    /// State without a recording.
     pub const fn new() -> Notes {
         Notes {
             ring: ArcSwapOption::const_empty(),
         }
     }
 
-    /// From now on hooks note into this ring, or nowhere.
+    /// Sets the ring into which hooks record; `None` ends recording.
     pub fn note_into(&self, ring: Option<Arc<Ring>>) {
         self.ring.store(ring);
     }
 
-    /// Notes a read of one page. To be called in mode `RECORD`.
+    /// Records a read of one page. Call in mode `RECORD`.
     pub fn note_read(&self, file: &DataFile, page: u32) {
         self.note(file, page, false, file.page_size());
     }
 
-    /// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
+    /// Records the pages of a write that is about to be submitted. Call in mode `RECORD`.
     ///
-    /// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
-    /// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
-    /// with which files are extended.
+    /// `bytes` is the content, if it is contiguous. Two kinds of pages are not recorded:
+    /// - The header's number differs from the page's position: MariaDB's doublewrite area in the system tablespace.
+    /// - All-zero pages, which extend files.
     pub fn note_write(&self, file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
         let Ok(offset) = u64::try_from(offset) else {
             return;
         };
         let page_size = match file.page_size() {
-            // Not read so far: the header of the first page tells.
+            // Page size not known yet: the header of the first page determines it.
             0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
                 Some(page_size) => page_size,
                 None => return,
@@ -62,7 +62,7 @@ impl Notes {
         };
         let size = u64::from(page_size);
         if offset % size != 0 {
-            return; // the rest of a page whose first part was written before
+            return; // the second part of a partly written page
         }
         let Ok(first) = u32::try_from(offset / size) else {
             return;
@@ -91,8 +91,8 @@ impl Notes {
     }
 }
 
-/// The page size by which the number in the header of a page is its place in the file. A write of several pages is none
-/// to learn from: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
+/// Page size for which the number in the page header equals the page's position in the file. A write of several pages is
+/// rejected: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
 fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
     let header = u64::from(header_page(bytes)?);
     if header == 0 || offset % header != 0 {

@@ -1,7 +1,7 @@
-//! Leaf fingerprints, by which two servers find out whether a page number means the same page on both.
+//! Leaf fingerprints: two servers use them to verify that a page number means the same page on both.
 //!
-//! Keys are short and often guessable: a plain hash of one gives it back after a search through all keys. So a fingerprint is a keyed
-//! hash. The secret is made for one comparison and known to the two servers and the command between them.
+//! Keys are short and often guessable: a search through all keys reveals the key behind a plain hash. So a fingerprint is a keyed
+//! hash. The secret is created for one comparison. Only the two servers and the command between them know it.
 
 use siphasher::sip::SipHasher24;
 
@@ -9,14 +9,14 @@ use crate::header::header_page;
 
 /// `FIL_PAGE_INDEX`.
 const INDEX: u16 = 17855;
-/// Offsets in a page: its type, the level of its index, and in the compact formats the pointer to its first record.
+/// Offsets in a page: type, index level, and in the compact formats the pointer to the first record.
 const TYPE: usize = 24;
 const LEVEL: usize = 64;
 const INFIMUM: usize = 99;
 const FORMAT: usize = 42;
-/// Records of the compact formats begin here at the earliest.
+/// Minimum offset of the first record in the compact formats.
 const FIRST: usize = 120;
-/// Bytes of the first record that are hashed: those of an INT, of a BIGINT, of a longer key.
+/// Hashed bytes of the first record: the lengths of an INT, of a BIGINT and of a longer key.
 const LENGTHS: [usize; 3] = [4, 8, 16];
 
 /// The key of the hash.
@@ -27,8 +27,8 @@ pub type Secret = [u8; 16];
 pub struct Print(pub [u64; 3]);
 
 impl Print {
-    /// `None` for a page that is no leaf of an index in a compact format, is empty, or cannot be read without more (compressed or
-    /// encrypted).
+    /// Returns `None` for a page that is not a leaf of an index in a compact format, is empty, or is unreadable because it is
+    /// compressed or encrypted.
     pub fn of(bytes: &[u8], secret: &Secret) -> Option<Print> {
         header_page(bytes)?;
         let word = |at: usize| {
@@ -38,7 +38,7 @@ impl Print {
         };
         let is_leaf = word(TYPE)? == INDEX && word(LEVEL)? == 0 && word(FORMAT)? & 0x8000 != 0;
         let next = word(INFIMUM - 2)?;
-        // Relative, and it may wrap.
+        // The pointer is relative, and may wrap.
         let first = INFIMUM.wrapping_add(usize::from(next)) & 0xffff;
         let record = bytes.get(first..first + LENGTHS[2]);
         let record = record.filter(|_| is_leaf && first >= FIRST)?;

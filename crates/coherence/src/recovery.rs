@@ -1,4 +1,4 @@
-//! How many persisted files and pages this process trusts, and why it has rejected the others.
+//! Recovery report: how many persisted files and pages this process trusts, and why it rejected the others.
 //!
 //! Lock order: leaf.
 
@@ -8,22 +8,22 @@ use crate::manifest::{PersistedFile, Rejection};
 use crate::os::FileSystem;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// The reasons of so many files are kept.
+/// Maximum number of files whose reasons are kept.
 const MAX_REASONS: usize = 16;
-/// So many rejected files wait until their pages are listed. The pages of more are evicted in time.
+/// Maximum number of rejected files that wait to be listed. The pages of further files are evicted over time.
 const MAX_REJECTED: usize = 65_536;
 
 /// The outcome for each persisted file.
 pub struct Recoveries {
     outcomes: Mutex<Outcomes>,
-    /// Nothing may be served yet.
+    /// No page may be served yet.
     withheld: AtomicBool,
-    /// The highest LSN of a page that the process before has written, and of one that was served of a recovered file.
+    /// The highest LSN of a page that the previous process wrote, and of a served page of a recovered file.
     written: AtomicU64,
     served: AtomicU64,
 }
 
-/// Names of files, and why their pages are not served.
+/// File names, and the reasons why their pages are not served.
 pub type Reasons = Vec<(String, Rejection)>;
 
 /// Files and pages by outcome. Page counts are approximate.
@@ -35,31 +35,31 @@ pub struct Report {
     pub trusted: (u64, u64),
     /// Not proven: their pages are dropped, and listed for the loader.
     pub rejected: (u64, u64),
-    /// Of the first rejected files.
+    /// Reasons of the first rejected files.
     pub reasons: Reasons,
 }
 
-/// Queries of the status copy the report alone.
+/// Status queries copy only the report.
 struct Outcomes {
     report: Report,
     /// Files whose pages are to be listed and dropped.
     unlisted: Vec<RejectedFile>,
-    /// File systems of devices that were asked for.
+    /// File systems of the devices that were queried.
     systems: Vec<(u64, Option<FileSystem>)>,
 }
 
-/// A file whose entries are out of reach, and still take room.
+/// A rejected file. Its entries are unreachable, but still take space.
 #[derive(Clone, Copy)]
 pub struct RejectedFile {
-    /// The number of its object.
+    /// Number of its file object.
     pub owner: u32,
     /// The identity under which its pages were cached.
     pub id: FileId,
-    /// Pages that the file has now.
+    /// The file's current number of pages.
     pub pages: u32,
-    /// Bytes of a page.
+    /// Page size, bytes.
     pub page_size: u32,
-    /// The pages are still the file's, perhaps in another version: worth loading.
+    /// The pages still belong to the file, perhaps in another version, and are worth loading.
     pub is_listed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for Recoveries {
 }
 
 impl Recoveries {
-    /// There is no persisted file.
+    /// Creates a report without persisted files.
     pub const fn new() -> Recoveries {
         Recoveries {
             outcomes: Mutex::new(Outcomes {
@@ -89,21 +89,21 @@ impl Recoveries {
         }
     }
 
-    /// The process before has written a page with this LSN, and none with a higher one.
+    /// Stores the highest LSN of a page that the previous process wrote.
     pub(crate) fn found_lsn(&self, lsn: u64) {
         self.written.store(lsn, Ordering::SeqCst);
     }
 
-    /// A page with this LSN was served of a recovered file.
+    /// Records the LSN of a served page of a recovered file.
     #[inline]
     pub(crate) fn note_served(&self, lsn: u64) {
-        // Relaxed: a larger value is all that counts.
+        // Relaxed: only the maximum matters.
         if lsn > self.served.load(Ordering::Relaxed) {
             self.served.fetch_max(lsn, Ordering::Relaxed);
         }
     }
 
-    /// The least LSN that InnoDB must have; 0 if no file was trusted, and nothing is known.
+    /// The minimum LSN that InnoDB must have; 0 if no file is trusted, so that nothing is known.
     pub fn least_lsn(&self) -> u64 {
         if self.outcomes.lock().report.trusted.0 == 0 {
             return 0;
@@ -112,23 +112,24 @@ impl Recoveries {
         self.written.load(Ordering::SeqCst).max(served)
     }
 
-    /// The persisted state may turn out to be of no use, whatever is known of each file. Nothing is served before that is known.
+    /// Withholds all recovered pages until [`release`](Self::release). The persisted state may prove unusable as a whole, whatever
+    /// the outcome of each file.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::SeqCst);
     }
 
-    /// It is known.
+    /// Ends the withholding, once it is known whether the persisted state is usable.
     pub fn release(&self) {
         self.withheld.store(false, Ordering::SeqCst);
     }
 
-    /// Whether it is not known yet.
+    /// Whether recovered pages are withheld.
     #[inline]
     pub fn is_withheld(&self) -> bool {
         self.withheld.load(Ordering::SeqCst)
     }
 
-    /// So many files, and pages of them, were persisted.
+    /// Stores the number of persisted files, and of their pages.
     pub fn found(&self, files: u64, pages: u64) {
         self.outcomes.lock().report.pending = (files, pages);
     }
@@ -142,7 +143,7 @@ impl Recoveries {
         (report.trusted, report.pending) = ((0, 0), (0, 0));
     }
 
-    /// The file system of a device. It is asked for once: a number of a superblock is never used twice, so an old answer proves nothing
+    /// The file system of a device. Queries each device once: superblock numbers are never reused, so an old answer proves nothing
     /// wrong.
     pub fn system(
         &self,
@@ -163,12 +164,12 @@ impl Recoveries {
         system
     }
 
-    /// As it is now.
+    /// A copy of the current report.
     pub fn report(&self) -> Report {
         self.outcomes.lock().report.clone()
     }
 
-    /// The server has opened a persisted file of this name and so many bytes, which is proven or not.
+    /// Records the outcome of a persisted file when the server opens it, with the file's name and length.
     pub fn opened(
         &self,
         owner: u32,
@@ -204,12 +205,12 @@ impl Recoveries {
         }
     }
 
-    /// Whether there are files whose pages are to be listed and dropped.
+    /// Whether rejected files wait to be listed and dropped.
     pub fn has_unlisted(&self) -> bool {
         !self.outcomes.lock().unlisted.is_empty()
     }
 
-    /// These files. Each is returned once.
+    /// Takes these files. Each is returned once.
     pub fn take_unlisted(&self) -> Vec<RejectedFile> {
         std::mem::take(&mut self.outcomes.lock().unlisted)
     }

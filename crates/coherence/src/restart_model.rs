@@ -1,11 +1,11 @@
-//! A random model of restarts: a server that writes, dies and starts again, above file systems that are snapshotted, rolled back, remounted
-//! and changed by others. The product's records, stamps and decisions run as they are; the kernel, the disks and the cache are simulated.
+//! A random model of restarts: a server writes, dies and starts again. Its file systems are snapshotted, rolled back, remounted and
+//! changed by other programs. The product's records, stamps and decisions run unchanged; kernel, disks and cache are simulated.
 //!
 //! The property: whenever a process trusts a file, each of its cached pages equals the file as the kernel shows it.
 //!
-//! Not simulated, because the protocol does not cover it ([`crate::stamp`]): changes by others while the server runs, an inode that is
-//! evicted and changed within the tick of its stamp, a tool other than InnoDB that writes right before a loss of power, and writes by others
-//! through the page cache that are never written back.
+//! Not simulated, because the protocol does not cover it ([`crate::stamp`]): changes by others while the server runs; an inode that
+//! is evicted and changed within the tick of its stamp; a tool other than InnoDB that writes right before a loss of power; writes by
+//! others through the page cache that are never written back.
 //!
 //! `BPE_RESTART_HISTORIES` sets the number of histories, `BPE_RESTART_SEED` the first seed.
 
@@ -28,7 +28,7 @@ const PAGES: usize = 3;
 const TICK: i64 = 4_000_000;
 const START: i64 = 1_700_000_000_123_456_789;
 const HISTORIES: u64 = 1500;
-/// Histories that are run at once while a rule is left out, and how often.
+/// Histories in a batch while a rule is left out, and the maximum number of batches.
 const BATCH: u64 = 250;
 const MAX_BATCHES: u64 = 40;
 const STEPS: usize = 60;
@@ -43,7 +43,7 @@ struct Inode {
     is_queried: bool,
 }
 
-/// What a file system holds: the data directory.
+/// Contents of a file system: the data directory.
 #[derive(Clone, Copy, Default)]
 struct Volume {
     files: [Inode; FILES],
@@ -57,15 +57,15 @@ struct Volume {
 #[derive(Default)]
 struct Kernel {
     now: i64,
-    /// The latest fine stamp that was given. Coarse stamps are never earlier.
+    /// The latest assigned fine stamp. Coarse stamps are never earlier.
     floor: i64,
     has_fine_stamps: bool,
     has_whole_seconds: bool,
     superblock: u64,
     device: u64,
-    /// As the kernel shows it.
+    /// Contents as the kernel shows them.
     shown: Volume,
-    /// As it is on the disk.
+    /// Contents on the disk.
     durable: Volume,
     /// The server's descriptor of the file lacks O_DIRECT.
     is_buffered: [bool; FILES],
@@ -80,7 +80,7 @@ impl Kernel {
         self.numbers
     }
 
-    /// Stamps a file, as `inode_set_ctime_current` of Linux does.
+    /// Stamps a file like `inode_set_ctime_current` of Linux.
     fn stamp(&mut self, file: usize) {
         let coarse = match self.has_fine_stamps {
             true => self.now.max(self.floor),
@@ -107,7 +107,7 @@ impl Kernel {
         }
     }
 
-    /// The volume goes away and comes back: another superblock, and no marks in memory.
+    /// Unmounts and mounts the volume: another superblock, and no marks in memory.
     fn mount(&mut self) {
         self.superblock = self.number();
         self.device = 8 + self.number() % 2;
@@ -231,15 +231,15 @@ struct Image {
     device: u64,
 }
 
-/// What outlives a process.
+/// State that outlives a process.
 struct World {
     head: &'static Head,
     records: &'static [Record],
-    /// Boot and contents of the memory are of this start of the machine.
+    /// The memory is from this boot of the host.
     has_area: bool,
     entries: Entries,
     image: Option<Image>,
-    /// The last image that was taken. Its removal may be lost with the power.
+    /// The snapshot that the last start consumed. A loss of power may undo its removal.
     taken: Option<Image>,
     snapshot: Option<(Volume, Option<u64>)>,
     area_copy: Option<(Vec<u64>, Entries)>,
@@ -254,7 +254,7 @@ struct World {
 struct Process {
     files: &'static mut Files<Machine>,
     open: [bool; FILES],
-    /// Writes whose stamp is set and that have not ended: file, page, version, buffered.
+    /// Stamped writes in flight: file, page, version, buffered.
     in_flight: Vec<(usize, usize, u32, bool)>,
 }
 
@@ -304,7 +304,7 @@ impl World {
     fn words_of(&self) -> impl Iterator<Item = &'static AtomicU64> + use<> {
         let head = std::ptr::from_ref(self.head).cast::<AtomicU64>();
         let records = self.records.as_ptr().cast::<AtomicU64>();
-        // SAFETY: both are made of words that are atomic, and live for ever.
+        // SAFETY: both consist of atomic words, and are never freed.
         let (head, records) = unsafe {
             (
                 std::slice::from_raw_parts(head, size_of::<Head>() / 8),
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// A process starts, and decides as the plugin does.
+    /// Starts a process, which decides like the plugin.
     fn start(&mut self) -> Process {
         self.starts += 1;
         let table: Vec<Slot> = (0..16).map(|_| empty_slot()).collect();
@@ -398,7 +398,7 @@ impl Process {
         self.files().of_descriptor(file as i32).expect("open")
     }
 
-    /// Opens a file, and compares what is trusted of it with the file.
+    /// Opens a file, and compares its trusted entries with its contents.
     fn open(&mut self, world: &mut World, file: usize) {
         if std::mem::replace(&mut self.open[file], true) {
             return;
@@ -432,7 +432,7 @@ impl Process {
         }
     }
 
-    /// Begins a write, up to the return of the submission.
+    /// Starts a write, up to the return of the submission.
     fn submit(&mut self, world: &mut World, file: usize, page: usize) {
         if self
             .in_flight
@@ -453,7 +453,7 @@ impl Process {
         world.version += 1;
         let version = world.version;
         kernel(|kernel| {
-            // Redo is written ahead, and the page cache's copy counts at once.
+            // Redo is written ahead, and the copy in the page cache is visible at once.
             kernel.shown.redo += 1;
             kernel.durable.redo = kernel.shown.redo;
             kernel.stamp(file);
@@ -473,7 +473,7 @@ impl Process {
             self.files().stamp(known, file as i32);
         }
         if one_in(12) && leaves_out("io-uring-voids") || one_in(12) {
-            // Through io_uring: it may land after the death of the process, and the new one may read before.
+            // Through io_uring: the write may land after the death of the process, and the new process may read earlier.
             known.void_stamp();
         }
     }
@@ -503,7 +503,7 @@ impl Process {
         }
     }
 
-    /// Gives a file another name, whether it is open or not.
+    /// Renames a file, whether it is open or not.
     fn rename(&self, file: usize) {
         let inode = kernel(|kernel| (kernel.device, kernel.shown.files[file].number));
         let Some(known) = self.files().of_number(inode) else {
@@ -515,7 +515,7 @@ impl Process {
         known.end_change();
     }
 
-    /// One thing that a server does.
+    /// One random action of a server.
     fn step(&mut self, world: &mut World) {
         let (file, page) = (below(FILES), below(PAGES));
         match below(12) {
@@ -537,7 +537,7 @@ impl Process {
         }
     }
 
-    /// The last step of a clean stop, as the plugin's `image::at_end`.
+    /// The last step of a clean stop, like the plugin's `image::at_end`.
     fn stop(&mut self, world: &mut World) {
         while let Some(at) = self.in_flight.len().checked_sub(1) {
             self.complete(world, at);
@@ -569,7 +569,7 @@ impl Process {
         });
         manifest.stop_cleanly();
         if one_in(8) {
-            return; // The cache disk is slow: there is no image.
+            return; // The cache disk is slow: there is no snapshot.
         }
         world.image = Some(Image {
             words: world.words(),
@@ -580,7 +580,7 @@ impl Process {
         });
     }
 
-    /// The process is gone: its requests end.
+    /// Ends the process: its requests complete.
     fn end(mut self) {
         for (file, page, version, is_buffered) in std::mem::take(&mut self.in_flight) {
             // Some fail.
@@ -588,7 +588,7 @@ impl Process {
                 kernel(|kernel| kernel.write(file, page, version, is_buffered));
             }
         }
-        // SAFETY: nothing refers to it any more.
+        // SAFETY: nothing refers to it any longer.
         unsafe {
             self.files.free();
             drop(Box::from_raw(std::ptr::from_mut(self.files)));
@@ -597,18 +597,18 @@ impl Process {
 }
 
 impl World {
-    /// What happens between two processes.
+    /// One random event between two processes.
     fn between(&mut self) {
         let file = below(FILES);
         match below(17) {
             16 => kernel(|kernel| {
-                // The page cache cannot be written back, and the file has what the disk has.
+                // The page cache cannot be written back, so the file has the contents of the disk.
                 let durable = kernel.durable.files[file].content;
                 kernel.shown.files[file].content = durable;
             }),
             0 | 1 => kernel(|kernel| kernel.now += TICK * below(500) as i64),
             2 => {
-                // Others write, perhaps within the same tick.
+                // Another program writes, perhaps within the same tick.
                 self.version += 1;
                 let version = self.version;
                 kernel(|kernel| {
@@ -619,7 +619,7 @@ impl World {
             }
             3 => kernel(|kernel| kernel.stamp(file)), // chmod, a hard link
             4 => {
-                // Another inode of an older version takes the name.
+                // Another inode with an older version takes the name.
                 let content = self
                     .snapshot
                     .map_or([0; PAGES], |snapshot| snapshot.0.files[file].content);
@@ -653,7 +653,7 @@ impl World {
                 kernel.mount();
             }),
             10 | 11 => {
-                // The machine restarts, cleanly or by a loss of power: each page and each time may be as on the disk.
+                // The host restarts, cleanly or by a loss of power: each page and each time may be as on the disk.
                 if one_in(2) {
                     kernel(|kernel| {
                         let token = kernel.durable.token;
@@ -675,7 +675,7 @@ impl World {
                         }
                     });
                     if let Some(taken) = self.taken.take().filter(|_| one_in(2)) {
-                        // The redo log, if it is elsewhere, may be put back as well.
+                        // A redo log on another volume may be restored as well.
                         kernel(|kernel| {
                             if kernel.redo_is_elsewhere && one_in(2) {
                                 kernel.durable.redo = taken.redo;
@@ -708,7 +708,7 @@ impl World {
                 (kernel.now, kernel.floor) = (kernel.now + step, kernel.floor + step);
             }),
             14 => {
-                // Somebody keeps a copy of the persisted state, or puts it back.
+                // An administrator copies the persisted state, or restores the copy.
                 match self.area_copy.take() {
                     Some((words, entries)) if self.has_area => {
                         self.restore(&words);
@@ -718,7 +718,7 @@ impl World {
                 }
             }
             15 if one_in(2) => {
-                // The cache disk is rolled back, with an image of then.
+                // The cache disk is rolled back, with its snapshot of that time.
                 match self.image_copy.take() {
                     Some(image) => self.image = Some(image),
                     None => self.image_copy = self.image.clone(),
@@ -760,7 +760,7 @@ impl World {
         });
     }
 
-    /// One process from its start to its end.
+    /// Runs one process from start to end.
     fn live(&mut self) {
         let process = Cell::new(Some(self.start()));
         let dies = !one_in(3);
@@ -792,7 +792,7 @@ impl World {
     }
 }
 
-/// Files that were trusted and rejected, and starts, in so many histories from a seed on.
+/// Runs this number of histories from a seed on. Returns the numbers of trusted files, rejected files and starts.
 fn run(seed: u64, histories: u64) -> (u64, u64, u64) {
     let head: &'static Head = Box::leak(Box::default());
     let records: Vec<Record> = (0..FILES).map(|_| Record::default()).collect();
@@ -845,7 +845,7 @@ fn trusted_pages_equal_their_files() {
     );
 }
 
-/// Rules that are left out one at a time. Each makes a stale page, or trusts less than half as many files.
+/// Rules to leave out, one at a time. Without any of them a page becomes stale, or less than half as many files are trusted.
 const MUTATIONS: [&str; 13] = [
     "drop-before-write",
     "stamp-before-call",

@@ -1,14 +1,15 @@
-//! The rules that keep the cache equal to the data files.
+//! Coherence protocol: keeps the cached pages equal to the data files.
 //!
-//! * A read that misses takes a [`ReadTicket`](extension::ReadTicket) *before* the server's read; what was read is
-//!   offered under that ticket and turned away if a write of the page began meanwhile.
-//! * A write moves the pages' generations on and drops their entries *before* it is passed on. What was written is
-//!   offered only after the write is known to have succeeded, and only if no other write of the page overlapped.
-//! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
-//!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
-//! * Each change stores the file's [change stamp](crate::stamp) when the call returns, for the next process.
+//! # Rules
+//! 1. Read miss: take a [`ReadTicket`](extension::ReadTicket) *before* the server's read. Admit the page under that ticket, which
+//!    is void once a write of the page has begun.
+//! 2. Write: increment the generations of the pages and drop their entries *before* the write is submitted. Admit the written
+//!    page only after the write has succeeded, and only if no other write of the page overlapped.
+//! 3. Any other change of a file (truncation, holes, unlink, replacement, calls without an offset) assigns a new identity
+//!    before it is submitted. It blocks the admission of reads until it has completed.
+//! 4. Each change stores the file's [change stamp](crate::stamp) when the call returns, for the next process.
 //!
-//! In bypass the first rule rests, since no read is served or offered. The others hold as ever.
+//! In bypass rule 1 is suspended, because no read is served or admitted. The other rules hold in every mode.
 
 use extension::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
@@ -22,12 +23,12 @@ use crate::sync::{Instant, Ordering};
 use crate::target::{End, Target, Write};
 use crate::treatment::Treatment;
 
-/// A write of more pages than this drops the whole file instead of page by page.
+/// A write of more pages than this makes the whole file's entries unreachable instead of dropping each page.
 const PAGES_BY_PAGE: u32 = 4096;
 
 impl<O: Os> Core<O> {
-    /// The page that a read asks for, if it asks for exactly one that may be cached. To be called once for each read of the
-    /// server, before it is passed on.
+    /// The page that a read requests, if it requests exactly one page that may be cached. Call once for each of the server's
+    /// reads, before submitting it.
     #[inline]
     pub fn target_of_read(
         &self,
@@ -53,7 +54,7 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// A page of an excluded file was read or written.
+    /// Counts a page read or write of an excluded file.
     #[cold]
     fn count_kept_out(&self, file: &DataFile, length: usize) {
         let treatments = &self.files.treatments;
@@ -62,7 +63,7 @@ impl<O: Os> Core<O> {
         treatments.bytes.fetch_add(length as u64, Ordering::Relaxed);
     }
 
-    /// Serves a synchronous read: from the cache, or by `real` and then offers what it brought. In bypass by `real` alone.
+    /// Serves a synchronous read from the cache, or calls `real` and offers its page for admission. In bypass it only calls `real`.
     ///
     /// # Safety
     /// `buffer` must be valid for writes of `length` bytes, as the server's own call requires.
@@ -100,7 +101,7 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// From the cache, or from the data file.
+    /// Reads from the cache, or after a miss from the data file.
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -131,7 +132,7 @@ impl<O: Os> Core<O> {
         unsafe { self.read_data_file(active, target, buffer, length, real) }
     }
 
-    /// By `real`, and then offers what it brought.
+    /// Calls `real` and offers the page for admission.
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -163,7 +164,7 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// Last proof of a hit: the page number in the header. A page that fails it is dropped.
+    /// Last check of a hit: the page number in the header. Drops a page that fails it.
     pub fn is_the_page(&self, active: &Active, target: Target, bytes: &[u8]) -> bool {
         if left_out!("checks") {
             return true;
@@ -191,8 +192,8 @@ impl<O: Os> Core<O> {
         file.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Offers a page to the cache if its header says that it is the page that belongs there. In bypass it offers nothing, but what
-    /// was written where that is wanted. What became of it; `None` if it was not offered.
+    /// Offers a page for admission if its header has the page number of this position. In bypass without refill it
+    /// offers nothing. Returns the outcome, or `None` if the page was not offered.
     pub fn offer(
         &self,
         active: &Active,
@@ -201,7 +202,7 @@ impl<O: Os> Core<O> {
         ticket: ReadTicket,
         source: Source,
     ) -> Option<OfferOutcome> {
-        // Under an identity of before it would take room that nobody asks for.
+        // Under an outdated identity the page would take space that no read can use.
         let is_it = self.switch().mode().fills()
             && target.file.id() == target.page.file
             && header_page(bytes)
@@ -214,9 +215,13 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// Before a write is passed on. [`finish_write`](Self::finish_write) is to be called when it has completed; a write whose end
-    /// is never seen only moves the generations on. One whose end is perhaps seen keeps reads of its pages from being offered
-    /// until then, or until the server uses its request again: a read that is submitted after it may come before it.
+    /// Prepares a write: increments generations and drops entries. Call before submitting it.
+    ///
+    /// Returns the handle for [`finish_write`](Self::finish_write), which is called after the write has completed.
+    /// - `End::Seen`: `finish_write` may admit the page.
+    /// - `End::Perhaps`: blocks the admission of reads of its pages until `finish_write`, or until the server reuses the request.
+    ///   A read that is submitted after such a write may complete before it.
+    /// - `End::Unseen`: the end of the write is never observed, and the preparation is all that happens.
     pub fn begin_write(
         &self,
         file: &'static DataFile,
@@ -225,7 +230,7 @@ impl<O: Os> Core<O> {
         end: End,
     ) -> Option<Write> {
         if end == End::Unseen {
-            // Before the generation moves on: whoever gets a ticket afterwards sees this.
+            // Before the increment: a thread that takes a ticket afterwards must see this.
             self.files.note_unseen_write();
         }
         if left_out!("writes") || length == 0 {
@@ -242,7 +247,7 @@ impl<O: Os> Core<O> {
             if left_out!("unlearned") {
                 return None;
             }
-            // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
+            // No page of the file is cached. A read that overlaps this write may learn the page size.
             if end == End::Unseen {
                 file.void_stamp();
             }
@@ -287,9 +292,9 @@ impl<O: Os> Core<O> {
             }
         };
         if file.page_size() != page_size {
-            file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
+            file.replace_contents(); // relearned since: the pages dropped above were the wrong ones
         }
-        // What is written while the whole file changes may be gone before it is offered. Looked at after the identity: see
+        // A page written while the whole file changes may be outdated before its admission. Checked after the identity: see
         // `cacheable`.
         let one = length as u64 == size && offset as u64 % size == 0;
         let whole = one && end == End::Seen && !file.is_kept_out();
@@ -306,7 +311,7 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// After a write completed. `written` are the bytes now in the file, if all of them were written.
+    /// Completes a write. `written`: the bytes that are now in the file, if the write was complete.
     pub fn finish_write(&self, write: Write, active: Option<&Active>, written: Option<&[u8]>) {
         let Write::Pages {
             file,
@@ -338,7 +343,7 @@ impl<O: Os> Core<O> {
         {
             manifest.note_lsn(header_lsn(bytes));
         }
-        // The identity must still be the one the write began with.
+        // The identity must not have changed since the write began.
         if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
             self.offer(
                 active,
@@ -350,7 +355,7 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Passes on a synchronous write with the rules around it.
+    /// Submits a synchronous write under the write rules.
     ///
     /// # Safety
     /// `buffer` must be valid for reads of `length` bytes, as the server's own call requires.
@@ -385,7 +390,7 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
+    /// Submits a change of a file's range that brings no bytes (holes, zeroing).
     pub fn change_range<R>(
         &self,
         (fd, file): (i32, &'static DataFile),
@@ -407,7 +412,7 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// Passes on a change of a whole file.
+    /// Submits a change of a whole file.
     pub fn change_file<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
         if left_out!("truncation") {
             return real();
@@ -416,7 +421,7 @@ impl<O: Os> Core<O> {
         self.stamped_after(file, real)
     }
 
-    /// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
+    /// Submits a call whose effect on the file's contents is not tracked. The file is not cached until it is reopened.
     pub fn change_unfollowed<R>(&self, file: &'static DataFile, real: impl FnOnce() -> R) -> R {
         if left_out!("unfollowed") {
             return real();
@@ -426,8 +431,8 @@ impl<O: Os> Core<O> {
         real()
     }
 
-    /// Passes on a flush of a file. `real` returns 0 if it has succeeded. After a failure the kernel may have dropped what it could not
-    /// write, and no file is proven any more.
+    /// Submits a flush of a file. `real` returns 0 on success. After a failure the kernel may have dropped pages that it could not
+    /// write, so no file is proven from then on.
     pub fn flush(&self, real: impl FnOnce() -> i32) -> i32 {
         let result = real();
         if result != 0
@@ -439,7 +444,7 @@ impl<O: Os> Core<O> {
         result
     }
 
-    /// Passes on a call that changes a file's size, names or times, but nothing that may be cached of it.
+    /// Submits a call that changes a file's size, names or times, but no bytes that may be cached.
     pub fn change_looks<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
         if left_out!("looks") {
             return real();
@@ -458,8 +463,8 @@ impl<O: Os> Core<O> {
 }
 
 impl<O: Os> Core<O> {
-    /// A write of a file whose page size nobody knows: of one page, as both servers write. To keep the whole file from being cached
-    /// until such a write is seen to end would be too much: it may be a minute.
+    /// Tracks a write of a file with unknown page size as a write of one page, as both servers write. Blocking the whole file until
+    /// the end of the write is observed would be too costly: that may take a minute.
     #[cold]
     fn one_page(&self, file: &'static DataFile, length: usize, offset: i64) -> Write {
         let page = u32::try_from(offset as u64 / length as u64).unwrap_or(u32::MAX);
@@ -479,7 +484,7 @@ impl<O: Os> Core<O> {
     }
 }
 
-/// A write that is followed as a change of the whole file.
+/// Tracks a write as a change of the whole file.
 #[cold]
 fn whole_file(file: &'static DataFile, end: End) -> Write {
     if end == End::Unseen {
@@ -498,7 +503,7 @@ mod tests {
 
     const PAGE: usize = 16384;
 
-    /// A new data file, open and known with its page size.
+    /// Creates and opens a data file whose page size is known.
     fn opened(
         core: &'static Core<machine_for_tests::Machine>,
         folder: &std::path::Path,
@@ -513,7 +518,7 @@ mod tests {
         (file, known)
     }
 
-    /// The audit leaves a file alone from before each of these until after it.
+    /// The audit ignores a file from before each of these changes until after it.
     #[test]
     fn every_change_counts_from_its_beginning_to_its_end() {
         let core = machine_for_tests::core();
@@ -535,7 +540,7 @@ mod tests {
             core.finish_write(write, None, None);
             counted("a write");
         }
-        // Of a write whose end is not seen only the beginning counts.
+        // A write with an unobserved end counts only when it begins.
         drop(core.begin_write(known, 16384, 0, End::Unseen));
         counted("a write whose end is not seen");
         core.change_range((fd, known), 16384, 0, under_way);
@@ -548,7 +553,7 @@ mod tests {
         counted("a write without an offset");
     }
 
-    /// The tripwire compares it with InnoDB's own after a restart.
+    /// After a restart, the tripwire compares this LSN with InnoDB's own.
     #[cfg(debug_assertions)]
     #[test]
     fn highest_lsn_of_written_pages_is_kept() {
@@ -586,7 +591,7 @@ mod tests {
         leave_out("");
     }
 
-    /// Nobody knows which of the two came last: the change of the whole file or the page.
+    /// The order of the whole-file change and the page write is unknown.
     #[test]
     fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
         let core = machine_for_tests::core();
@@ -620,7 +625,7 @@ mod tests {
         );
         assert!(is_cached_after(begin()));
 
-        // Nor what a read brings under the identity that its file loses meanwhile.
+        // Nor a page that a read returns under an identity that its file has lost since.
         known.replace_contents();
         let offset = PAGE as i64;
         let mode = core.switch().mode();

@@ -1,4 +1,4 @@
-//! Reads and writes of one file against a cache: what is served, what is offered, and what must not be.
+//! Reads and writes of one file against a cache: which pages are served and admitted, and which must not be.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,7 +24,7 @@ pub(crate) fn page(number: u32, content: u8) -> Vec<u8> {
     page
 }
 
-/// A data file of ten pages, none of which is in the cache.
+/// A data file of ten pages, none of them cached.
 pub(crate) struct Served {
     pub core: &'static Core<Machine>,
     pub active: Arc<Active>,
@@ -61,7 +61,7 @@ impl Served {
         }
     }
 
-    /// The content of a page as a read gives it, and whether the data file was read. `meanwhile` happens during that.
+    /// The content that a read of a page returns, and whether it used the data file. The closure runs during that read.
     pub fn read_while(&self, number: u32, meanwhile: impl FnOnce()) -> (u8, bool) {
         let offset = i64::from(number) * PAGE as i64;
         let mode = self.core.switch().mode();
@@ -70,7 +70,7 @@ impl Served {
         let mut asked = false;
         let real = || {
             asked = true;
-            // SAFETY: the buffer, which lives longer.
+            // SAFETY: a slice of the buffer, which lives longer.
             let buffer = unsafe { std::slice::from_raw_parts_mut(address, PAGE) };
             self.file.read_exact_at(buffer, offset as u64).unwrap();
             meanwhile();
@@ -78,7 +78,7 @@ impl Served {
         };
         let target = self.core.target_of_read(mode, self.known, PAGE, offset);
         let read = match target {
-            // SAFETY: the buffer has the length.
+            // SAFETY: the buffer has this length.
             Some(target) => unsafe { self.core.read(mode, target, address, PAGE, real) },
             None => real(),
         };
@@ -90,20 +90,20 @@ impl Served {
         self.read_while(number, || ())
     }
 
-    /// Whether the page is in the cache.
+    /// Whether the page is cached.
     pub fn has(&self, number: u32) -> bool {
         let (page, mut copy) = (PageId::new(self.known.id(), number), vec![0; PAGE]);
         let found = self.active.extension.inspect(page, &mut copy);
         matches!(found, Inspected::Copied)
     }
 
-    /// A page in the cache, with content 1.
+    /// Caches a page with content 1.
     pub fn cached(&self, number: u32) {
         self.read(number);
         assert_eq!(self.read(number), (1, false), "page {number}");
     }
 
-    /// Writes bytes as the server does; `result` is what the kernel says.
+    /// Writes bytes like the server; `result` is the kernel's return value.
     pub fn write(&self, bytes: &[u8], offset: i64, result: isize) {
         let mode = self.core.switch().mode();
         let real = || {
@@ -113,7 +113,7 @@ impl Served {
                 .unwrap();
             result
         };
-        // SAFETY: the slice has the length.
+        // SAFETY: the slice has this length.
         let returned = unsafe {
             self.core.write(
                 mode,
@@ -195,7 +195,7 @@ fn a_write_that_fails_or_comes_short_drops_the_page() {
 
 #[test]
 fn a_write_of_a_part_or_of_several_pages_drops_all_that_it_touches() {
-    // Bytes, from where, and the first and last page that it touches.
+    // Length, offset, and the first and last page that the write touches.
     for (length, offset, first, last) in [
         (1, 5 * PAGE, 5, 5),
         (1, 6 * PAGE - 1, 5, 5),
@@ -301,7 +301,7 @@ fn size_and_times_drop_nothing() {
 fn a_page_of_another_number_is_neither_taken_nor_served() {
     let served = Served::new();
     served.cached(4);
-    // Somebody put another page there behind everybody's back.
+    // A foreign write puts another page there, unobserved.
     served
         .file
         .write_all_at(&page(5, 7), 6 * PAGE as u64)
@@ -309,7 +309,7 @@ fn a_page_of_another_number_is_neither_taken_nor_served() {
     assert_eq!(served.read(6), (7, true));
     assert!(!served.has(6));
     assert_eq!(served.read(6), (7, true));
-    // A page of zeros has no number, so nothing tells that it belongs there.
+    // A page of zeros has no number, so its position cannot be verified.
     served
         .file
         .write_all_at(&vec![0; PAGE], 7 * PAGE as u64)
@@ -380,7 +380,7 @@ fn what_straddles_the_beginning_of_bypass_is_right_and_not_offered() {
     assert_eq!(served.read_while(3, || uses(Bypass::On)), (1, true));
     assert!(!served.has(3));
     uses(Bypass::Off);
-    // A write that began before, and ends in bypass, and the other way round.
+    // A write that begins before bypass and ends in it, and the reverse.
     let begin = || {
         let write = served
             .core
@@ -429,7 +429,7 @@ fn the_control_group_is_read_from_the_data_file_in_both_modes() {
     assert_eq!(served.read(3), (1, true));
     assert_eq!(served.read(control), (1, true));
     assert_eq!(counts(), [1, 1, 1, 1, 6], "in bypass every read is timed");
-    // What is written or not cached yet goes the way of every miss.
+    // A written or uncached page takes the path of every miss.
     uses(Bypass::Off);
     served.write(&page(control, 2), offset as i64, PAGE as isize);
     served
@@ -446,7 +446,7 @@ fn the_control_group_is_read_from_the_data_file_in_both_modes() {
 }
 
 impl Served {
-    /// The beginning and end of a write that never reaches the file.
+    /// Begins and ends a write that never reaches the file.
     fn change(&self, length: usize, offset: i64) {
         let write = self.core.begin_write(self.known, length, offset, End::Seen);
         self.core.finish_write(write.unwrap(), None, None);

@@ -1,8 +1,8 @@
-//! Finds the data files that the server has open already, when the extension is switched on.
+//! Finds the data files that the server already has open when the extension is switched on.
 //!
-//! Descriptors are named through `/proc/self/fd`; where a security policy forbids that, a file is recognised by its
-//! first page. The server opens and closes files meanwhile: the hooks of open and close are at work before the scan
-//! begins, a descriptor that was registered by a hook is left alone, and what the scan found is looked at once more.
+//! Descriptors are named through `/proc/self/fd`. Where a security policy forbids that, a file is recognised by its first page.
+//! The server opens and closes files during the scan. So the hooks of open and close are active before it begins. The scan skips
+//! descriptors that a hook has registered, and verifies its own once more.
 
 use std::time::Duration;
 
@@ -10,20 +10,21 @@ use crate::core::Core;
 use crate::files::{self, Attach};
 use crate::os::{Os, Stat};
 
-/// How long a thread may be between our line in a hook and the call behind it, for the second look.
+/// How long a thread may be between our check in a hook and the call behind it; the delay before the second pass.
 const SETTLE: Duration = Duration::from_millis(20);
 
 impl<O: Os> Core<O> {
-    /// Registers the data files that are open. Returns how many descriptors were registered.
+    /// Registers the open data files. Returns the number of registered descriptors.
     pub fn register_open_files(&'static self) -> usize {
         self.register_open_files_twice(SETTLE)
     }
 
-    /// The same, with so long between both looks: none where no other thread opens files.
+    /// Like [`register_open_files`](Self::register_open_files), with this delay between both passes. Zero is enough where no other
+    /// thread opens files.
     pub fn register_open_files_twice(&'static self, between: Duration) -> usize {
         let mut found = self.register_unknown();
         crate::sync::sleep(between);
-        // Files whose opening was under way when the hooks began to follow.
+        // Files whose open was in progress when tracking began.
         found.extend(self.register_unknown());
         for &fd in &found {
             self.files.verify_found(fd);
@@ -46,7 +47,7 @@ impl<O: Os> Core<O> {
     }
 }
 
-/// Whether the server has InnoDB's files open, that is whether InnoDB was started before us.
+/// Whether the server has InnoDB's files open, so that InnoDB was started before the plugin.
 pub fn innodb_is_running(os: &impl Os) -> bool {
     os.open_descriptors()
         .into_iter()
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
     use crate::machine_for_tests::Machine;
 
-    /// Whether a file with these bytes at its beginning looks like a tablespace.
+    /// Whether a file that begins with these bytes is recognised as a tablespace.
     fn looks_like_one(bytes: &[u8], size: u64) -> bool {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();

@@ -1,51 +1,54 @@
-//! Change stamps: the proof that a data file is what it was when its pages were cached.
+//! Change stamps: the proof that a data file has not changed since its pages were cached.
 //!
 //! # Terms
 //! - *Change stamp*: a file's ctime, in nanoseconds, as `fstat` returns it. Every change of a file's contents, size or names sets it.
 //! - *Stored stamp* `r`: the change stamp that this server saw after its last change of the file.
-//! - *Sign of life* `L`: the coarse clock of the file systems, stored by the server now and then while it lives.
+//! - *Sign of life* `L`: the coarse clock of the file systems, stored repeatedly while the server lives.
 //! - *Fine stamps*: the kernel gives an inode whose ctime was queried another ctime at its next change (multigrain timestamps,
 //!   Linux 6.13). Without them two changes within one tick of the clock (1 to 10 ms) have the same ctime.
 //!
 //! # Protocol
-//! 1. Before the server's change is forwarded, the entries of the pages that it touches are dropped.
+//! 1. Before the server's change is submitted, the plugin drops the entries of the pages that the change touches.
 //! 2. After the call (libaio: after the submission) `r` becomes the file's ctime.
-//! 3. A failed flush and a gap in the tracking make the whole persisted state invalid; a write through io_uring makes its file's.
-//! 4. A process that starts discards each record whose `r` is not before `L`, unless stamps are fine.
-//! 5. At a file's first open its pages are served only if file system, subvolume, inode and birth are the same, the ctime has a fraction
-//!    of a second and is *equal* to `r`, and, after a kill, the file was written with O_DIRECT. Otherwise they are dropped.
-//! 6. Across a remount or a restart of the machine the persisted state is an image that a clean stop has written. It counts only with
-//!    the token in the data directory that this stop wrote, and with an unchanged redo log. Each start replaces the token first.
+//! 3. A failed flush or a gap in tracking invalidates the whole persisted state. A write through io_uring invalidates its file's.
+//! 4. A starting process discards each record whose `r` is at or after `L`, unless stamps are fine.
+//! 5. At a file's first open its pages are served only if all of these conditions hold; otherwise they are dropped. File system,
+//!    subvolume, inode and birth are the same. The ctime has a fraction of a second and is *equal* to `r`. After a kill, the file
+//!    was written with O_DIRECT.
+//! 6. Across a remount or a restart of the host the persisted state is a snapshot that a clean stop has written. It counts only
+//!    with the token in the data directory that this stop wrote, and with an unchanged redo log. Each start replaces the token first.
 //!
 //! # Why this is enough
 //! 1. A page whose write is in flight has no entry. So at the moment of death every entry equals the file as the kernel shows it.
 //! 2. The lock of the persisted state is free only after the dead process's system calls and libaio requests have ended.
-//! 3. So a stale entry needs a change by somebody else after the death.
+//! 3. So a stale entry requires a change by another program after the death.
 //! 4. Such a change goes through the inode, and sets its ctime when it is submitted; or it replaces the inode or its whole tree.
-//! 5. A replaced inode differs in number or birth. ext4 and XFS cannot replace a tree while they are mounted. btrfs can, and the UUID of
-//!    the subvolume differs then.
+//! 5. A replaced inode differs in number or birth. ext4 and XFS cannot replace a tree while they are mounted. btrfs can, but then
+//!    the UUID of the subvolume differs.
 //! 6. With fine stamps the change gets another ctime than `r`, because `r` was queried.
 //! 7. Without them the change is stamped at or after the tick of `L`, and `r` is before that tick.
-//! 8. Nothing compares a stamp with a clock to decide what is newer. A clock that steps back would have to return to the same nanosecond.
+//! 8. No step compares a stamp with a clock to find the newer one. A clock that steps back would have to return to the same nanosecond.
 //! 9. The token is written after all data and times are durable. A volume that is rolled back across a mount has another token.
-//! 10. Another run of InnoDB leaves the token, but writes redo before it writes a page. The digest of the redo log differs then.
-//! 11. Each start replaces the token before a write is forwarded, so an image is used once.
-//! 12. The claim is equality with the file, not recency. In which order the server shuts down does not matter.
+//! 10. Another run of InnoDB leaves the token, but writes redo before it writes a page. So the digest of the redo log differs.
+//! 11. Each start replaces the token before a write is submitted, so a snapshot is used once.
+//! 12. The claim is equality with the file, not recency. So the order of the server's shutdown does not matter.
 //!
 //! # Not covered
-//! Changes by others while the server runs (the audit looks for those). Writers that leave no ctime: XFS invisible I/O by root, `debugfs`,
-//! a device that is changed under its mounted file system, stores to a dirty page that is mapped. With fine stamps: an inode that is
-//! evicted and changed within the tick of `r`, as the mark of the query is in memory only. A tool other than InnoDB that writes right before
-//! a loss of power, so that its ctime is lost and its bytes are not. Writes of others through the page cache that this server reads and the
-//! kernel then fails to write back. Devices that lose acknowledged writes while they stay mounted.
+//! - Changes by others while the server runs; the audit looks for those.
+//! - Writers that leave no ctime: XFS invisible I/O by root, `debugfs`, a device that is changed under its mounted file system,
+//!   stores to a dirty page that is mapped.
+//! - With fine stamps: an inode that is evicted and changed within the tick of `r`, because the mark of the query is only in memory.
+//! - A tool other than InnoDB that writes right before a loss of power, so that its ctime is lost and its bytes are not.
+//! - Writes of others through the page cache that this server reads and the kernel then fails to write back.
+//! - Devices that lose acknowledged writes while they stay mounted.
 //!
 //! # Cost
-//! One `fstat` for each synchronous write and for each file of a submission: 0.3 to 3 microseconds. None for files that no proof is
-//! possible of.
+//! One `fstat` for each synchronous write and for each file of a submission: 0.3 to 3 microseconds. None for files that cannot be
+//! proven.
 
 use crate::os::{FileSystem, Stat};
 
-/// A stored stamp of a file that cannot be proven until it is opened again: larger than any ctime.
+/// Stored stamp of a file that cannot be proven until it is reopened: larger than any ctime.
 pub const VOID: i64 = i64::MAX;
 
 /// The change stamp of a file, in nanoseconds since 1970.
@@ -56,12 +59,12 @@ pub fn change_stamp(stat: &Stat) -> i64 {
         .saturating_add(nanoseconds)
 }
 
-/// Whether the stamp has a fraction of a second. File systems that keep whole seconds give one stamp to all changes of a second.
+/// Whether the stamp has a fraction of a second. A file system with whole seconds gives all changes of one second the same stamp.
 pub fn has_fraction(stamp: i64) -> bool {
     stamp % 1_000_000_000 != 0
 }
 
-/// Whether a change from now on gets another stamp than this one. `now`: the coarse clock of the file systems, in nanoseconds.
+/// Whether each later change gets a stamp other than this one. `now`: the coarse clock of the file systems, in nanoseconds.
 pub fn is_settled(stamp: i64, now: i64, has_fine_stamps: bool) -> bool {
     if left_out!("tick-rule") {
         return true;
@@ -69,12 +72,12 @@ pub fn is_settled(stamp: i64, now: i64, has_fine_stamps: bool) -> bool {
     has_fraction(stamp) && (has_fine_stamps || stamp < now)
 }
 
-/// Which file it is.
+/// Identity of a file on its file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileIdentity {
     /// Device and inode number.
     pub inode: (u64, u64),
-    /// When the inode was made, nanoseconds since 1970; `None` where the file system does not keep it.
+    /// Creation time of the inode, nanoseconds since 1970; `None` where the file system does not store it.
     pub birth: Option<u64>,
     /// `None` where stamps prove nothing.
     pub system: Option<FileSystem>,
@@ -87,7 +90,7 @@ impl FileIdentity {
     }
 }
 
-/// What every change of a file's contents changes, for the audit of a running server.
+/// Size and modification time, for the audit of a running server. Every change of a file's contents changes one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     size: i64,
@@ -95,7 +98,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Of a file of which the kernel says this.
+    /// Takes both from the kernel's answer.
     pub fn of(stat: &Stat) -> Looks {
         Looks {
             size: stat.size,
@@ -103,7 +106,7 @@ impl Looks {
         }
     }
 
-    /// For people.
+    /// The difference as human-readable text.
     pub fn difference(&self, later: &Looks) -> String {
         if self.size == later.size {
             String::from("its modification time differs")

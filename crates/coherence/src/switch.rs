@@ -1,25 +1,25 @@
-//! What every hook looks at first: the mode, and the extension that is active.
+//! The mode and the active extension, which every hook loads first.
 //!
 //! The mode is a set of bits in one atomic word, so that "off" is one load and one comparison with zero.
 //!
 //! | mode | meaning |
 //! |---|---|
 //! | `0` | off: every hook jumps straight to the call it replaced |
-//! | `TRACK` | data files and writes are followed, nothing is served (while enabling) |
+//! | `TRACK` | data files and writes are tracked, nothing is served (while enabling) |
 //! | `TRACK + ACTIVE + SERVE + FILL` | on |
-//! | `TRACK + ACTIVE` | bypass: reads go to the data files, writes drop what they touch, nothing is offered |
-//! | `TRACK + ACTIVE + FILL` | bypass with refill: the same, but pages that are written are offered |
+//! | `TRACK + ACTIVE` | bypass: reads go to the data files, writes drop the pages they touch, nothing is admitted |
+//! | `TRACK + ACTIVE + FILL` | bypass with refill: as bypass, but written pages are admitted |
 //! | `CONTROL` with the last three | a control group of pages is read from the data files, and every read is timed |
-//! | `HARVEST` | switched off, but asynchronous requests that we touched are still under way and must be looked at when they complete |
-//! | `RECORD`, alone or with the others | page reads and writes are noted for a recording |
+//! | `HARVEST` | switched off, but announced asynchronous requests are in flight; their completions must be processed |
+//! | `RECORD`, alone or with the others | page reads and writes are recorded in a trace |
 //!
-//! Files and writes are followed for two reasons that come and go independently: the extension (`TRACK`) and a recording
-//! (`RECORD`). What was learned of files is good as long as one of them has lasted without a gap; [`Switch::start_tracking`] and
-//! [`Switch::start_recording`] say whether it has.
+//! Tracking has two independent reasons: the extension (`TRACK`) and a recording (`RECORD`). Knowledge about files stays valid
+//! while at least one of them lasts without a gap. [`Switch::start_tracking`] and [`Switch::start_recording`] return whether
+//! there was a gap.
 //!
-//! What an active extension is used for ([`Bypass`], control group) is wanted at any time. It stands in the same word as the mode,
-//! and becomes part of the mode with [`Switch::publish`], or at once while an extension is active ([`Switch::use_for`]). The rules
-//! around writes are those of an active extension in all three modes, so no entry outlives a write of its page, whatever reads do.
+//! The use of an active extension ([`Bypass`], control group) can be set at any time. The same word holds the setting beside
+//! the mode. It becomes part of the mode with [`Switch::publish`], or at once while an extension is active
+//! ([`Switch::use_for`]). Writes follow the same rules in all three modes, so no entry outlives a write of its page.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -31,48 +31,48 @@ use crate::control::Waits;
 use crate::manifest::Manifest;
 use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering, fence};
 
-/// Data files and writes to them are followed.
+/// Data files and writes to them are tracked.
 pub const TRACK: u8 = 1;
-/// Reads are looked up in the cache, and offered.
+/// Reads are looked up in the cache, and admitted after a miss.
 pub const SERVE: u8 = 2;
-/// Completions of asynchronous requests have to be looked at.
+/// Completions of asynchronous requests must be processed.
 pub const HARVEST: u8 = 4;
-/// Page reads and writes are noted for a recording; data files and writes to them are followed for that.
+/// Page reads and writes are recorded. For that, data files and writes to them are tracked.
 pub const RECORD: u8 = 8;
-/// There is an active extension: asynchronous requests may be touched.
+/// An extension is active: asynchronous requests may be tracked and redirected.
 pub const ACTIVE: u8 = 16;
-/// Pages are offered.
+/// Pages are admitted.
 pub const FILL: u8 = 32;
-/// Reads are timed, and those of the control group go to the data files.
+/// Reads are timed, and the reads of the control group go to the data files.
 pub const CONTROL: u8 = 64;
 
-/// The reasons to follow files and writes.
+/// The reasons to track files and writes.
 const FOLLOWING: u8 = TRACK | RECORD;
 
-/// What an active extension is used for.
+/// The use of an active extension.
 const USE: u8 = SERVE | FILL | CONTROL;
-/// What it shall be used for stands above the mode bits, at the same places.
+/// Shift of the wanted use, which has the bits of `USE`, above the mode bits.
 const WANTED: u32 = 8;
 
-/// What is counted above that.
+/// One period of `HARVEST`; periods are counted above the wanted use.
 const HARVESTS: u32 = 1 << 16;
 
-/// Whether the server's reads pass an active extension by.
+/// Whether the server's reads bypass an active extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bypass {
-    /// They are served.
+    /// Reads are served from the cache.
     #[default]
     Off,
-    /// They go to the data files, and nothing is offered. What is cached stays until its page is written.
+    /// Reads go to the data files, and nothing is admitted. A cached page stays until it is written.
     On,
-    /// They go to the data files. Pages that are written are offered.
+    /// Reads go to the data files. Written pages are admitted.
     Refill,
 }
 
 impl Bypass {
     pub const ALL: [Bypass; 3] = [Bypass::Off, Bypass::On, Bypass::Refill];
 
-    /// For programs.
+    /// The machine-readable name.
     pub fn name(self) -> &'static str {
         match self {
             Bypass::Off => "off",
@@ -90,22 +90,22 @@ impl Bypass {
     }
 }
 
-/// An extension with the number of the switching-on that made it active.
+/// An extension with the epoch of its activation.
 pub struct Active {
     /// The cache.
     pub extension: Extension,
-    /// Which switching-on this is; a request that straddles two of them is not trusted.
+    /// Number of the activation. A request that spans two activations is not trusted.
     pub epoch: u32,
     /// Latency of reads that went to the data files.
     pub data_reads: LatencyHistogram,
     /// Page reads that went to the data files.
     pub data_read_count: AtomicU64,
-    /// How long the server waited for each read, while there is a control group.
+    /// How long the server waited for each read; recorded while there is a control group.
     pub waits: Waits,
 }
 
 impl Active {
-    /// An extension that has served nothing yet.
+    /// Wraps an extension that has served nothing yet.
     pub fn new(extension: Extension, epoch: u32) -> Active {
         Active {
             extension,
@@ -116,7 +116,7 @@ impl Active {
         }
     }
 
-    /// A line for each device that has failed.
+    /// One line for each failed device.
     pub fn device_failures(&self) -> Vec<String> {
         let devices = self.extension.device_statistics();
         let count = devices.len();
@@ -135,26 +135,26 @@ impl Active {
     }
 }
 
-/// The mode, what is under way in it, and the extension that is active.
+/// The mode, its requests in flight, and the active extension.
 pub struct Switch {
-    /// The mode bits in the lowest byte. In the next one is what an active extension shall be used for. Above that is counted how
-    /// often `HARVEST` began: it is left only if it is still the one for which no request was found under way.
+    /// Lowest byte: the mode bits. Next byte: the wanted use of an active extension. Above: a counter of `HARVEST` periods.
+    /// `HARVEST` ends only if the counter shows the period for which no request was found in flight.
     word: Alone<AtomicU32>,
-    /// Asynchronous requests that were touched by us and have not been harvested.
+    /// Announced asynchronous requests that are not yet harvested.
     pending: Alone<AtomicU32>,
     epoch: AtomicU32,
     active: ArcSwapOption<Active>,
-    /// Built before anything is followed, so that no hook has to.
+    /// Created before tracking starts, so that no hook allocates it.
     generations: OnceLock<Arc<Generations>>,
-    /// The last identity that a file was given. They are never used twice, whatever is switched.
+    /// The last identity assigned to a file. Identities are never reused, whatever is switched.
     file_ids: AtomicU32,
-    /// What the next process has to know, if it shall.
+    /// The persisted state for the next process, if the cache is kept.
     manifest: OnceLock<Manifest>,
-    /// [`Manifest::detached`] when following for an extension began.
+    /// The value of [`Manifest::detached`] when tracking for an extension began.
     followed_since: AtomicU64,
 }
 
-/// The mode as a hook finds it at its beginning. It is passed on, so that one call sees one mode.
+/// The mode at the start of a hook. It is passed on, so that one call sees one mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(u8);
 
@@ -165,56 +165,56 @@ impl Mode {
         self.0 == 0
     }
 
-    /// Whether there is an active extension, bypassed or not.
+    /// Whether an extension is active, bypassed or not.
     #[inline(always)]
     pub fn is_active(self) -> bool {
         self.0 & ACTIVE != 0
     }
 
-    /// Whether reads are looked up in the cache, and offered.
+    /// Whether reads are looked up in the cache, and admitted after a miss.
     #[inline(always)]
     pub fn serves(self) -> bool {
         self.0 & SERVE != 0
     }
 
-    /// Whether pages are offered.
+    /// Whether pages are admitted.
     #[inline(always)]
     pub fn fills(self) -> bool {
         self.0 & FILL != 0
     }
 
-    /// Whether reads are timed, and those of the control group go to the data files.
+    /// Whether reads are timed, and the reads of the control group go to the data files.
     #[inline(always)]
     pub fn compares(self) -> bool {
         self.0 & CONTROL != 0
     }
 
-    /// Whether anything is done about reads beside noting them.
+    /// Whether reads are served or timed. Recording does not count.
     #[inline(always)]
     pub fn looks_at_reads(self) -> bool {
         self.0 & (SERVE | CONTROL) != 0
     }
 
-    /// How reads pass an active extension by.
+    /// How reads bypass an active extension.
     pub fn bypass(self) -> Bypass {
         let is_it = |bypass: &Bypass| self.0 & (SERVE | FILL) == bypass.bits();
         let known = Bypass::ALL.into_iter().find(is_it);
         known.filter(|_| self.is_active()).unwrap_or_default()
     }
 
-    /// Whether data files and writes to them are followed.
+    /// Whether data files and writes to them are tracked.
     #[inline(always)]
     pub fn follows(self) -> bool {
         self.0 & FOLLOWING != 0
     }
 
-    /// Whether page reads and writes are noted.
+    /// Whether page reads and writes are recorded.
     #[inline(always)]
     pub fn records(self) -> bool {
         self.0 & RECORD != 0
     }
 
-    /// The bits, for people.
+    /// The bits, for diagnosis.
     pub fn bits(self) -> u8 {
         self.0
     }
@@ -225,20 +225,20 @@ fn bits(word: u32) -> u8 {
     word as u8
 }
 
-/// The word in another mode.
+/// Replaces the mode in the word.
 fn with_mode(word: u32, mode: u8) -> u32 {
     let harvests = if mode & HARVEST == 0 { 0 } else { HARVESTS };
     (word & !u32::from(u8::MAX)).wrapping_add(harvests) | u32::from(mode)
 }
 
-/// The word with an active extension, used as it is wanted.
+/// Sets `ACTIVE` and the wanted use in the mode of the word.
 fn in_use(word: u32) -> u32 {
     let wanted = (word >> WANTED) as u8 & USE;
     word & !u32::from(USE) | u32::from(ACTIVE | wanted)
 }
 
-/// Files were not followed without interruption while switching on. Holds the extension, for the caller to retire, unless
-/// whoever interrupted has got it already: two who retire it would wait for each other.
+/// Tracking was interrupted while switching on. Holds the extension, which the caller must retire. It is `None` if the
+/// interrupting thread has already taken the extension: two retiring threads would wait for each other.
 pub struct Interrupted(pub Option<Arc<Active>>);
 
 impl Default for Switch {
@@ -248,7 +248,7 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Off.
+    /// Creates a switch in mode off.
     pub const fn new() -> Switch {
         Switch {
             word: Alone(AtomicU32::new(((SERVE | FILL) as u32) << WANTED)),
@@ -262,26 +262,26 @@ impl Switch {
         }
     }
 
-    /// What the next process has to know, if it shall.
+    /// The persisted state for the next process, if the cache is kept.
     #[inline]
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.get()
     }
 
-    /// From now on it is kept for the next process, while nothing is followed yet. Once for each process.
+    /// Persists file records for the next process from now on. Call once per process, before tracking starts for an extension.
     pub fn keep(&self, manifest: Manifest) {
         if let Some(given) = manifest.given() {
             // Relaxed: as in `new_file_id`.
             self.file_ids.fetch_max(given, Ordering::Relaxed);
         }
-        // Relaxed: as above. Files may be followed already, for a recording.
+        // Relaxed: as above. A recording may already have assigned identities.
         manifest.announce(self.file_ids.load(Ordering::Relaxed));
         let _ = self.manifest.set(manifest);
     }
 
-    /// An identity for a file, under which nothing is cached.
+    /// Assigns an identity under which nothing is cached.
     pub fn new_file_id(&self) -> FileId {
-        // Relaxed: that each is given once is all that counts.
+        // Relaxed: only uniqueness matters.
         let id = self.file_ids.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(manifest) = self.manifest() {
             manifest.announce(id);
@@ -289,7 +289,7 @@ impl Switch {
         FileId(id)
     }
 
-    /// Announces a request. `None` when the extension was switched off meanwhile: the request must pass untouched.
+    /// Announces a request. Returns `None` if the extension was switched off since: the request must pass unmodified.
     #[inline]
     pub fn begin_request(&'static self) -> Option<Pending> {
         if left_out!("pending-after-look") {
@@ -302,13 +302,13 @@ impl Switch {
         if bits(self.word.0.load(Ordering::SeqCst)) & ACTIVE != 0 {
             Some(pending)
         } else {
-            None // dropping `pending` takes the announcement back
+            None // dropping `pending` reverts the announcement
         }
     }
 
-    /// The mode now. `Relaxed` is enough for a hook that is off. One that goes on must not have looked at anything before it looked
-    /// at the mode, above all not at a descriptor that `follow` has forgotten: the fence is the pair of the exchanges of `word`. It
-    /// is an instruction on ARM64, and none on x86-64.
+    /// The mode now. `Relaxed` is enough for a hook that is off. A hook that continues must not have loaded anything before the
+    /// mode, above all no descriptor that `follow` has forgotten. The fence pairs with the exchanges of `word`. It is an
+    /// instruction on ARM64, and none on x86-64.
     #[inline(always)]
     pub fn mode(&self) -> Mode {
         let mode = Mode(bits(self.word.0.load(Ordering::Relaxed)));
@@ -324,27 +324,27 @@ impl Switch {
         self.active.load()
     }
 
-    /// The generations of all pages: one table for the life of the process, so that a write that straddles a switching
-    /// off and on is never lost sight of.
+    /// The generations of all pages: one table for the life of the process. So a write that spans switching off and on again
+    /// stays tracked.
     #[inline]
     pub fn generations(&self) -> &Arc<Generations> {
         self.generations
             .get_or_init(|| Arc::new(Generations::new()))
     }
 
-    /// The number the next extension will carry.
+    /// The epoch of the next extension.
     pub fn next_epoch(&self) -> u32 {
-        // Relaxed: that each is given once is all that counts.
+        // Relaxed: only uniqueness matters.
         self.epoch.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// First step of switching on: hooks follow files and writes. Returns whether they begin to; if they do, `forget` was
-    /// called just before, and the open files have to be looked for. If not, a recording has followed them already.
+    /// First step of switching on: hooks track files and writes. Returns whether tracking started now. If so, `forget` was
+    /// called just before, and the caller must find the open files. If not, a recording has tracked them already.
     pub fn start_tracking(&self, forget: impl Fn()) -> bool {
         self.follow(TRACK, forget)
     }
 
-    /// A recording begins. As for [`start_tracking`](Self::start_tracking).
+    /// Starts a recording. Returns as [`start_tracking`](Self::start_tracking).
     pub fn start_recording(&self, forget: impl Fn()) -> bool {
         self.follow(RECORD, forget)
     }
@@ -354,7 +354,7 @@ impl Switch {
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
             if let (TRACK, Some(manifest)) = (reason, self.manifest()) {
-                // Before the exchange: who stops following says so first, and then changes the word.
+                // Before the exchange: a thread that stops tracking increments `detached` first, and then changes the word.
                 let detached = manifest.detached();
                 self.followed_since.store(detached, Ordering::Relaxed);
             }
@@ -362,7 +362,7 @@ impl Switch {
             if !followed && !left_out!("gap-not-seen") {
                 forget();
             }
-            // The exchange proves that the mode was this one up to now: the other reason may end at any time.
+            // The exchange proves that the mode was the same until now. The other reason may end at any time.
             let after = before & !u32::from(HARVEST) | u32::from(reason);
             match self
                 .word
@@ -375,7 +375,7 @@ impl Switch {
         }
     }
 
-    /// The recording ends; hooks go on only if the extension needs them.
+    /// Ends the recording. Hooks continue only if the extension needs them.
     pub fn stop_recording(&self) {
         self.change(|mode| match mode & (RECORD | TRACK) {
             RECORD => HARVEST,
@@ -393,10 +393,10 @@ impl Switch {
             });
     }
 
-    /// Last step of switching on. Returns the extension that was active before, if any.
+    /// Last step of switching on. Returns the previously active extension, if any.
     ///
     /// # Errors
-    /// Refused when files were not followed without interruption since [`start_tracking`](Self::start_tracking).
+    /// [`Interrupted`] if tracking has been interrupted since [`start_tracking`](Self::start_tracking).
     pub fn publish(&self, active: Arc<Active>) -> Result<Option<Arc<Active>>, Interrupted> {
         self.publish_after(active, || ())
     }
@@ -417,7 +417,7 @@ impl Switch {
         }
     }
 
-    /// `session`: of what is active now.
+    /// `session`: the session of the active extension.
     pub(crate) fn begin_to_serve(&self, session: Option<u64>) -> Result<u32, u32> {
         let begun = self
             .word
@@ -426,13 +426,13 @@ impl Switch {
                 (bits(word) & (TRACK | ACTIVE) == TRACK).then(|| in_use(word))
             })?;
         if let Some(manifest) = self.manifest() {
-            // Relaxed: only one thread at a time begins to follow for an extension, and this is it.
+            // Relaxed: only one thread at a time starts tracking for an extension, and it is this thread.
             manifest.attach(session, self.followed_since.load(Ordering::Relaxed));
         }
         Ok(begun)
     }
 
-    /// What an active extension is used for from now on: one that is, and those to come. A hook that has begun goes on as it began.
+    /// Sets the use of the active extension and of each later one. A hook in progress completes in its mode.
     pub fn use_for(&self, bypass: Bypass, control_group: bool) {
         let control = if control_group { CONTROL } else { 0 };
         let wanted = u32::from(bypass.bits() | control) << WANTED;
@@ -446,9 +446,9 @@ impl Switch {
             });
     }
 
-    /// Whether the extension of this switching-on has been active without interruption up to now.
+    /// Whether the extension of this epoch has been active without interruption until now.
     pub fn still_serves(&self, epoch: u32) -> bool {
-        // In this order: what is used after an interruption was made the active one before.
+        // In this order: after an interruption, a new extension is stored before `ACTIVE` is set again.
         self.word.0.load(Ordering::SeqCst) & u32::from(ACTIVE) != 0
             && self
                 .active()
@@ -456,31 +456,31 @@ impl Switch {
                 .is_some_and(|active| active.epoch == epoch)
     }
 
-    /// Stops serving, at once. Returns the extension that was active; the caller retires it. A recording goes on.
+    /// Stops serving at once. Returns the previously active extension, which the caller must retire. A recording continues.
     pub fn switch_off(&self) -> Option<Arc<Active>> {
-        // Order matters: a submitter adds to `pending` and then looks at `word` (see `begin_request`), we write `word` and
-        // then look at `pending`. One of the two sees the other.
+        // Order: a submitter increments `pending` and then loads `word` (see `begin_request`). This function stores `word` and
+        // then loads `pending`. So one of the two sees the other.
         self.stop_tracking(|mode| mode & RECORD | HARVEST);
         self.leave_harvest();
         self.active.swap(None)
     }
 
-    /// The kill switch: every hook is off at once, a recording ends too. Otherwise as [`switch_off`](Self::switch_off).
+    /// The kill switch: turns every hook off at once and also ends a recording. Otherwise like [`switch_off`](Self::switch_off).
     pub fn kill(&self) -> Option<Arc<Active>> {
         self.stop_tracking(|_| HARVEST);
         self.leave_harvest();
         self.active.swap(None)
     }
 
-    /// The process is about to end: nothing is served, offered or recorded any more, but writes are followed as long as it lives, so
-    /// that what is left stays current.
+    /// Prepares the end of the process: stops serving, admission and recording. Writes stay tracked until the process ends, so
+    /// that the persisted state stays current.
     pub fn only_follow(&self) {
         self.use_for(Bypass::On, false);
         self.change(|mode| mode & !RECORD);
     }
 
-    /// What is left behind says that nobody follows before that is so. The word is not changed if it has changed since: files may
-    /// have begun to be followed anew.
+    /// Marks the persisted state as untracked before tracking stops. Retries if the word has changed since: tracking may have
+    /// started again.
     fn stop_tracking(&self, to: impl Fn(u8) -> u8) {
         loop {
             let word = self.word.0.load(Ordering::SeqCst);
@@ -515,7 +515,7 @@ impl Switch {
         }
     }
 
-    /// Leaves `HARVEST` unless anything was switched since the mode was seen: requests may be under way again.
+    /// Ends `HARVEST` unless the word has changed since `seen`: requests may be in flight again.
     fn leave(&self, seen: u32) -> Result<u32, u32> {
         if left_out!("word-not-compared") {
             return Ok(self.word.0.fetch_and(!u32::from(HARVEST), Ordering::SeqCst));
@@ -526,13 +526,13 @@ impl Switch {
             .compare_exchange(seen, after, Ordering::SeqCst, Ordering::SeqCst)
     }
 
-    /// Requests announced and not harvested.
+    /// Announced requests that are not yet harvested.
     pub fn pending_requests(&self) -> u32 {
         self.pending.0.load(Ordering::SeqCst)
     }
 }
 
-/// One asynchronous request that we must see again when it completes.
+/// An asynchronous request whose completion we must process.
 pub struct Pending(&'static Switch);
 
 impl Drop for Pending {
@@ -583,7 +583,7 @@ mod tests {
         let first = off_with_a_request();
         let seen = switch.word.0.load(Ordering::SeqCst);
         drop(first);
-        // A thread that saw the first request gone is held up here, while the next one gets on its way.
+        // A thread that saw the first request gone stalls here, while the next one is submitted.
         let second = off_with_a_request();
         assert!(switch.leave(seen).is_err());
         assert_eq!(
@@ -609,7 +609,7 @@ mod tests {
         assert!(ours.is_none(), "whoever switched off has got it");
         let killed = killed.expect("it was the active one already");
         assert_eq!(Arc::strong_count(&killed), 1, "or it would never be closed");
-        // Not followed at all: nobody else knows of it.
+        // Not tracked at all: no other thread knows the extension.
         let Err(Interrupted(ours)) = switch.publish(killed) else {
             panic!("published while off");
         };

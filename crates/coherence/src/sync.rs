@@ -1,8 +1,7 @@
-//! What threads share: atomics, locks, the clock by which they wait, and how they lie in memory.
+//! Shared primitives of threads: atomics, locks, the clock for waits, and alignment in memory.
 //!
-//! They are those of the standard library, `parking_lot` and `arc_swap`, and nothing else. Compiled with `--cfg checker`
-//! (`checks/interleavings`) they are those of a model checker, which decides at each of them which thread goes on. Time is then
-//! what a thread of the checker makes of it.
+//! They come from the standard library, `parking_lot` and `arc_swap`. `--cfg checker` (`checks/interleavings`) replaces them by
+//! those of a model checker. The checker then chooses at each primitive which thread continues, and its threads set the time.
 
 #[cfg(not(checker))]
 pub(crate) use arc_swap::{ArcSwapOption, Guard};
@@ -29,12 +28,12 @@ pub(crate) use shuttle::sync::atomic::{
 #[cfg(checker)]
 pub(crate) mod checked;
 
-/// To the checker all orders are sequentially consistent.
+/// The checker treats all orderings as sequentially consistent.
 #[cfg(checker)]
 #[inline(always)]
 pub(crate) fn fence(_: Ordering) {}
 
-/// Kept off its neighbours' cache line, which others write to.
+/// Prevents false sharing with fields that other threads write.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Alone<T>(pub T);

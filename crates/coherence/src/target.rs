@@ -1,4 +1,4 @@
-//! What is read or written of a followed file.
+//! Page requests: reads and writes of a tracked file.
 
 use extension::PageId;
 
@@ -7,17 +7,17 @@ use crate::files::{Blocked, DataFile};
 use crate::switch::Mode;
 use crate::sync::Instant;
 
-/// A page of a followed file.
+/// A page of a tracked file.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// The file.
     pub file: &'static DataFile,
-    /// The page under the identity the file had when the request came.
+    /// The page, under the file's identity when the request arrived.
     pub page: PageId,
 }
 
 impl Target {
-    /// The read of this page begins. `None` while there is no control group.
+    /// Starts to time a read of this page. Returns `None` while there is no control group.
     #[inline]
     pub fn timed(&self, mode: Mode) -> Option<Timed> {
         mode.compares().then(|| Timed {
@@ -28,35 +28,35 @@ impl Target {
     }
 }
 
-/// Whether the end of a write is seen.
+/// Whether the end of a write is observed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Surely, through [`finish_write`](crate::core::Core::finish_write).
+    /// Certainly, through [`finish_write`](crate::core::Core::finish_write).
     Seen,
-    /// As far as is known: the thread that waits for it may have begun to wait before we looked.
+    /// Possibly: the thread that waits for it may have begun to wait before the hook was active.
     Perhaps,
-    /// By nobody.
+    /// Never.
     Unseen,
 }
 
-/// A write under way.
+/// A write in flight.
 pub enum Write {
-    /// Followed page by page.
+    /// Tracked page by page.
     Pages {
         /// The file.
         file: &'static DataFile,
-        /// Its identity when the write began.
+        /// The first page, under the file's identity when the write began.
         first: PageId,
-        /// Pages touched.
+        /// Number of touched pages.
         pages: u32,
-        /// Exactly one whole page, of a file that could be cached when the write began, and whose end is seen.
+        /// Exactly one whole page. The file was cacheable when the write began, and the end of the write is observed.
         whole: bool,
-        /// The page was in the cache.
+        /// The page was cached.
         was_cached: bool,
-        /// What the write was begun with.
+        /// Whether the end of the write is observed.
         end: End,
     },
-    /// Followed as a change of the whole file.
+    /// Tracked as a change of the whole file.
     File(Blocked<'static>),
 }
 

@@ -1,10 +1,10 @@
-//! What the rules for tables say of each data file.
+//! The effect of the table rules on each data file.
 //!
-//! Whoever knows rules and tables ([`Judge`]) is asked when a file is opened or renamed, and for all files when the rules change; the
-//! answer is a byte of the [`DataFile`](crate::files::DataFile), which hooks load. A file that comes to be excluded gets another identity, so
-//! what was cached of it is out of reach at once, in this process and for the next. Pages of any other treatment stay.
+//! A [`Judge`] knows rules and tables. It evaluates a file that is opened or renamed, and all files when the rules change. The
+//! result is a byte of the [`DataFile`](crate::files::DataFile), which hooks load. A newly excluded file gets another identity. So its
+//! entries are unreachable at once, in this process and for the next. After any other change of the effect the pages stay.
 //!
-//! The lock of the judge is a leaf; it is held for a copy of the pointer to it.
+//! The judge's lock is a leaf. It is held only to copy the pointer to the judge.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Figure;
@@ -13,17 +13,17 @@ use extension::Group;
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Of a data file.
+/// The effect of the rules on a data file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Treatment {
-    /// Nothing of it is served or inserted.
+    /// No page of the file is served or inserted.
     Excluded,
-    /// Its pages are of this group.
+    /// The file's pages belong to this cache group.
     Cached(Group),
 }
 
 impl Treatment {
-    /// As if there were no rules.
+    /// The effect without rules.
     pub const NORMAL: Treatment = Treatment::Cached(Group::NORMAL);
     const EXCLUDED: u8 = u8::MAX;
 
@@ -44,24 +44,24 @@ impl Treatment {
     }
 }
 
-/// Knows the rules, and the table of a file.
+/// Evaluates the rules for the table of a file.
 pub trait Judge: Send + Sync {
-    /// What becomes of the file of this name, as the server named it. May ask the file system.
+    /// The effect on a file, by the name that the server uses for it. May query the file system.
     fn treatment(&self, name: &str) -> Treatment;
 }
 
-/// The rules as they are now, and what they have kept out.
+/// The current rules, and statistics of the excluded files.
 pub struct Treatments {
     judge: Mutex<Option<Arc<dyn Judge>>>,
-    /// Raised under the lock with every change.
+    /// Incremented under the lock with every change.
     version: AtomicU64,
-    /// Page reads and writes of excluded files, and their bytes. Figures: `Relaxed` everywhere.
+    /// Page reads and writes of excluded files, and their bytes. Statistics: `Relaxed` everywhere.
     pub pages: Figure,
     pub bytes: Figure,
 }
 
 impl Treatments {
-    /// No rules.
+    /// Creates an instance without rules.
     pub const fn new() -> Treatments {
         Treatments {
             judge: Mutex::new(None),
@@ -71,7 +71,7 @@ impl Treatments {
         }
     }
 
-    /// Other rules from now on. Files that are known are to be asked about anew.
+    /// Replaces the rules. The caller must evaluate the known files again.
     pub(crate) fn change(&self, judge: Option<Arc<dyn Judge>>) {
         let mut now = self.judge.lock();
         let before = std::mem::replace(&mut *now, judge);

@@ -1,9 +1,9 @@
-//! Warming: reads pages of the server's own data files that another server has cached, and offers them.
+//! Warming: reads pages of the server's own data files that another server has cached, and offers them for admission.
 //!
-//! Nothing is read while a write may be under way that was not seen to begin, or will not be seen to end ([`is_settled`](crate::files::Files::is_settled)). Else the
-//! rules are those of any read that misses: a ticket for each page before the read, and what was read is offered under it, so
-//! that a page that is written meanwhile is turned away. The data file is read through the server's own descriptor, as in
-//! [`compare`](crate::compare).
+//! Nothing is read while a write may be in flight whose start was not, or whose end will not be, observed
+//! ([`is_settled`](crate::files::Files::is_settled)). Otherwise the rules of any read miss apply. Each page gets a ticket before
+//! the read and is offered under that ticket. So a page that is written during the read is rejected. Reads go through the
+//! server's own descriptor, as in [`compare`](crate::compare).
 
 use std::alloc::{Layout, alloc_zeroed};
 
@@ -18,41 +18,41 @@ use crate::switch::Active;
 use crate::target::Target;
 use crate::treatment::Treatment;
 
-/// Bytes that are read at once at most: what cloud volumes count as one operation.
+/// Maximum bytes of one read: the size that cloud volumes count as one operation.
 pub const RUN_BYTES: usize = 256 << 10;
-/// Bytes of page 0 that are looked at.
+/// Bytes of page 0 to read.
 const HEAD: usize = 4096;
 
 /// A page that another server has cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hot {
-    /// In its file.
+    /// Page number in its file.
     pub page: u32,
-    /// How often it was asked for of late there: [`extension::Extension::heat`].
+    /// Its recent access frequency on that server: [`extension::Extension::heat`].
     pub count: u8,
 }
 
-/// What has become of the pages of a run.
+/// Outcomes of a run's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
-    /// Offered and let in.
+    /// Offered and admitted.
     pub admitted: u64,
-    /// They were cached already.
+    /// Already cached.
     pub cached: u64,
-    /// Others are asked for more often.
+    /// Colder than the pages they would replace.
     pub rejected: u64,
-    /// Written meanwhile, or not the page that belongs there.
+    /// Written during the read, or not the page of this position.
     pub skipped: u64,
-    /// There was no room in staging, or the daily write limit is used up: to be tried again.
+    /// Staging was full, or the daily write limit is reached: retry later.
     pub postponed: u64,
-    /// The daily write limit is used up.
+    /// The daily write limit is reached.
     pub is_limited: bool,
     /// The data file was read.
     pub was_read: bool,
 }
 
 impl Warmed {
-    /// Adds what has become of others.
+    /// Adds the outcomes of another run.
     pub fn add(&mut self, other: Warmed) {
         self.admitted += other.admitted;
         self.cached += other.cached;
@@ -82,14 +82,14 @@ impl Warmed {
 #[repr(C, align(4096))]
 struct Aligned([u8; RUN_BYTES]);
 
-/// Memory for a run, which never was on the stack.
+/// Memory for a run, allocated without passing over the stack.
 pub struct RunBuffer(Box<Aligned>);
 
 impl RunBuffer {
-    /// `None` if the machine has no memory left.
+    /// Returns `None` if the host is out of memory.
     pub fn new() -> Option<RunBuffer> {
         let layout = Layout::new::<Aligned>();
-        // SAFETY: the layout has a size, the memory is zeroed, which is a value of it, and is given back by the box.
+        // SAFETY: the layout has a nonzero size; zeroed memory is a valid value of it; the box frees it.
         unsafe {
             let memory = alloc_zeroed(layout).cast::<Aligned>();
             (!memory.is_null()).then(|| RunBuffer(Box::from_raw(memory)))
@@ -97,17 +97,17 @@ impl RunBuffer {
     }
 }
 
-/// What page 0 says of a tablespace.
+/// Header fields of a tablespace's page 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tablespace {
-    /// Its number on this server.
+    /// Space number on this server.
     pub space: u32,
     /// `FSP_SPACE_FLAGS`.
     pub flags: u32,
 }
 
-/// Physical page size by the flags of a tablespace, bytes; `None` for flags that no server writes. MariaDB marks its format
-/// full_crc32 by a bit that is 0 in all others.
+/// Physical page size from the flags of a tablespace, bytes; `None` for flags that no server writes. MariaDB marks its
+/// full_crc32 format with a bit that is 0 in every other format.
 pub fn page_size_of(flags: u32) -> Option<u32> {
     const FULL_CRC32: u32 = 1 << 4;
     let size = |base: u32, shift: u32| base << shift;
@@ -125,7 +125,7 @@ pub fn page_size_of(flags: u32) -> Option<u32> {
 }
 
 impl<O: Os> Core<O> {
-    /// What page 0 of an open file says; `None` if it cannot be read, or is no page 0.
+    /// Reads the header fields from page 0 of an open file; `None` if it cannot be read, or is no page 0.
     pub fn tablespace(
         &'static self,
         file: &'static DataFile,
@@ -133,7 +133,7 @@ impl<O: Os> Core<O> {
     ) -> Option<Tablespace> {
         let lent = self.files.lend(file)?;
         let head = &mut buffer.0.0[..HEAD];
-        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_still` detects it below.
         let read = unsafe { self.os().read(lent.fd, head.as_mut_ptr(), HEAD, 0) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -144,7 +144,7 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// The fingerprint of a page as it is cached, or else as the data file has it. `None` if it has none.
+    /// The fingerprint of a page, from the cached copy or else from the data file. `None` if the page has no fingerprint.
     pub fn print(
         &'static self,
         file: &'static DataFile,
@@ -163,8 +163,8 @@ impl<O: Os> Core<O> {
         let inspected = active.extension.inspect(PageId::new(id, page), bytes);
         if inspected != Inspected::Copied {
             let offset = u64::from(page) * bytes.len() as u64;
-            // SAFETY: a read into our own buffer. What it brings is looked at and forgotten, so it matters little if the descriptor
-            // stands for another file by now.
+            // SAFETY: a read into our own buffer. Its bytes are only fingerprinted, so it matters little if the descriptor now belongs
+            // to another file.
             let read = unsafe {
                 self.os()
                     .read(fd, bytes.as_mut_ptr(), bytes.len(), offset as i64)
@@ -176,8 +176,8 @@ impl<O: Os> Core<O> {
         Print::of(bytes, secret)
     }
 
-    /// Reads pages of a file at once, in ascending order and within [`RUN_BYTES`], and offers them. `None` if nothing of the file can
-    /// be cached just now: the extension is off or bypassed, or the server does not have the file open.
+    /// Reads pages of a file in one read and offers them. `hot` is in ascending order and within [`RUN_BYTES`]. Returns `None` if
+    /// no page of the file can be cached now: the extension is off or bypassed, or the server does not have the file open.
     pub fn warm(
         &'static self,
         file: &'static DataFile,
@@ -206,7 +206,7 @@ impl<O: Os> Core<O> {
         self.take_tickets(file, hot, &mut tickets);
         let offset = u64::from(first) * size as u64;
         let bytes = &mut buffer.0.0[..length];
-        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_still` detects it below.
         let read = unsafe {
             self.os()
                 .read(lent.fd, bytes.as_mut_ptr(), length, offset as i64)
@@ -217,7 +217,7 @@ impl<O: Os> Core<O> {
             self.take_tickets(file, hot, &mut tickets);
         }
         let read = read.unwrap_or(0).min(length);
-        // Whoever changes the whole file gives it another identity before.
+        // A change of the whole file assigns another identity before it is submitted.
         let unchanged = file.id() == id && self.may_load() && self.files.is_still(file, &lent);
         for (hot, ticket) in hot.iter().zip(tickets) {
             let from = (hot.page - first) as usize * size;
@@ -232,8 +232,8 @@ impl<O: Os> Core<O> {
         Some(warmed)
     }
 
-    /// Whether pages may be read that the server has not asked for. It never reads a page that it is writing, so a read of its own needs
-    /// no more than a ticket; one of ours may meet a write of which nothing is known.
+    /// Whether pages may be read that the server did not request. The server never reads a page while it writes it, so a ticket is
+    /// enough for the server's reads. A read of ours may overlap an untracked write.
     fn may_load(&self) -> bool {
         self.files.is_settled() || left_out!("warm-unsettled")
     }

@@ -1,20 +1,20 @@
-//! How near the extension comes to the disk it is on, measured by turns with fio on the same disk.
+//! Performance of the extension relative to its disk, measured alternately with fio on the same disk.
 //!
 //! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p extension --bench disk [-- [reads] [writes] [--quick]]`
 //!
-//! Reads: random pages of a full cache file; fio reads the same file in the same way (psync, O_DIRECT, 16 KiB, as many
-//! threads). Goal: 90 % of fio's reads per second. A loop of bare preads in this process is measured as well, and the CPU time
-//! of each read, whose difference is what the extension adds. Goal: 2 microseconds.
+//! Reads: random pages of a full cache file. fio reads the same file in the same way (psync, O_DIRECT, 16 KiB, same
+//! number of threads). Goal: 90 % of fio's reads per second. The bench also measures a loop of bare preads in this
+//! process, and the CPU time of each read. The difference is the extension's overhead. Goal: 2 microseconds.
 //!
-//! Writes: distinct pages are offered as fast as the writer takes them, first into an empty file, then into a full one;
-//! fio writes a file of the same size in sequence, in blocks of 256 KiB, and pages anywhere in it, with as many writes under
-//! way (16). Goals: 80 % of fio's bytes per second while the file is filled, 90 % into a full one. Shown besides: bytes written
-//! for each byte offered; how long `offer` takes the thread that calls it, and how often it waited in it; how well a limit on the
-//! bytes per second is kept.
+//! Writes: distinct pages are offered as fast as the writer accepts them, first into an empty file, then into a full
+//! one. fio writes a file of the same size sequentially, in blocks of 256 KiB, and pages at random offsets of it, with
+//! as many writes in flight (16). Goals: 80 % of fio's bytes per second while the file is filled, 90 % into a full one.
+//! Also shown: bytes written for each offered byte; the calling thread's time in `offer`, and how often it waited
+//! there; the accuracy of a limit on bytes per second.
 //!
-//! BENCH_DIRECTORY: on the disk to measure, with O_DIRECT; normally the target directory. BENCH_MIB: size of the cache file,
-//! normally 1024. BENCH_SECONDS: of one measurement, normally 2. Needs fio (`scripts/install-dependencies tests`, or
-//! `apt-get install fio`).
+//! BENCH_DIRECTORY: on the disk to measure, with O_DIRECT; default: the target directory. BENCH_MIB: size of the cache
+//! file, default 1024. BENCH_SECONDS: duration of one measurement, default 2. Needs fio (`scripts/install-dependencies
+//! tests`, or `apt-get install fio`).
 
 #[allow(dead_code, reason = "each bench uses a part")]
 mod common;
@@ -32,11 +32,11 @@ use common::cache::PAGE;
 use common::machine;
 use common::options::{Options, Outcome, disk_directory};
 
-/// What both parts need to know.
+/// Parameters of both parts.
 pub struct Setting {
     pub directory: PathBuf,
     pub options: Options,
-    /// Of the cache file.
+    /// Pages of the cache file.
     pub pages: u32,
     pub rounds: usize,
 }

@@ -1,20 +1,21 @@
-//! How threads meet at the locks of the instances: 1, 2, 4, 8, 16 instances; 1, 2, 4 threads for each core.
+//! Lock contention of the instances: 1, 2, 4, 8, 16 instances; 1, 2, 4 threads per core.
 //!
 //! `cargo bench -p extension --bench instances [-- --quick]`
 //!
-//! Threads ask for pages as sysbench does with `rand-type=special` and `rand-spec-pct=15`, on one table and on thirty.
-//! An access is `Extension::read`, and the offer of the page if that was a miss; the cache file is in memory, so that no
-//! disk is measured. The cache holds an eighth of the data. Its share of hits is that of the pages themselves: no buffer
-//! pool in front takes the most popular ones away, so threads meet more often than behind a real server.
+//! Threads read pages like sysbench with `rand-type=special` and `rand-spec-pct=15`, on one table and on thirty. An
+//! access is `Extension::read`, and an offer of the page after a miss. The cache file is in memory, so that no disk
+//! affects the figures. The cache holds an eighth of the data. Its hit ratio is that of the raw access pattern: no
+//! buffer pool absorbs the hottest pages, so threads collide more often than behind a real server.
 //!
-//! Beside it, with the same keys and the same work outside the lock (reading 16 KiB and their hash), a model of the
-//! reference, MySQL 5.5's multiple buffer pools: one mutex held for the whole lookup and the upkeep of the LRU list.
-//! Then both with nothing outside the lock: `Extension::locate`, and the model's lookup alone.
+//! For comparison, the bench runs a model of the reference with the same keys and the same work outside the lock
+//! (reading 16 KiB and their hash). The reference is MySQL 5.5's multiple buffer pools: one mutex held for the whole
+//! lookup and the update of the LRU list. Then both run with no work outside the lock: `Extension::locate`, and the
+//! model's lookup alone.
 //!
-//! Figures are medians of three rounds in which all numbers of instances have their turn.
+//! Figures are medians of three rounds, each with all numbers of instances.
 //!
-//! BENCH_SECONDS: of one measurement (of 120; three rounds together), normally 0.8. BENCH_MEMORY_DIRECTORY: where the cache file is made, normally
-//! /dev/shm.
+//! BENCH_SECONDS: duration of one measurement (of 120; three rounds together), default 0.8. BENCH_MEMORY_DIRECTORY:
+//! directory of the cache file, default /dev/shm.
 
 #[allow(dead_code, reason = "each bench uses a part")]
 mod common;
@@ -44,7 +45,7 @@ const DATA_PAGES: u32 = 64 << 10;
 const CACHE_PAGES: u32 = DATA_PAGES / 8;
 /// Accesses before the first measurement.
 const WARM_UP: u32 = CACHE_PAGES * 12;
-/// Keys of a thread; they are made before the clock starts, and used again when they have run out.
+/// Keys of a thread. They are generated before the clock starts, and reused cyclically.
 const KEYS: usize = 1 << 17;
 
 fn main() -> ExitCode {
@@ -121,7 +122,7 @@ fn table(options: &Options, tables: Tables) -> Outcome {
             threads: per_core * machine::cores(),
             time: options.time / ROUNDS as u32,
         };
-        // By turns: what else the machine does meets all alike.
+        // Alternate, so that other load of the host affects all alike.
         let rounds: Vec<Vec<[Figures; 4]>> = (0..ROUNDS)
             .map(|_| {
                 subjects
@@ -151,10 +152,10 @@ fn table(options: &Options, tables: Tables) -> Outcome {
     Ok(())
 }
 
-/// Hottest instance by mapping alone when root and inner pages count, too, as they do for InnoDB's own pool.
+/// Hottest instance by mapping alone if root and inner pages count, too, as they do for InnoDB's own pool.
 fn shares(tables: Tables) {
     const LOOKUPS: usize = 200_000;
-    /// Pages that a page above the leaves points to: entries of about 13 bytes.
+    /// Pages that an inner page points to: entries of about 13 bytes.
     const FANOUT: u32 = 1100;
     print!(
         "the reference's mapping, share of the hottest if each lookup descends from the root (no adaptive hash index):"
@@ -164,7 +165,7 @@ fn shares(tables: Tables) {
         let mut random = Rng::with_seed(7);
         for _ in 0..LOOKUPS {
             let leaf = tables.next(&mut random);
-            // The root is page 3 of a tablespace; the few pages between root and leaves come soon after it.
+            // The root is page 3 of a tablespace; the few pages between root and leaves follow soon after it.
             for number in [3, 4 + leaf.page / FANOUT, leaf.page + 64] {
                 let page = PageId::new(leaf.file, number);
                 counts[reference::instance(page, instances.into())] += 1;
@@ -175,14 +176,14 @@ fn shares(tables: Tables) {
     println!();
 }
 
-/// What threads do for how long.
+/// Workload of the threads, and its duration.
 struct Load {
     tables: Tables,
     threads: usize,
     time: Duration,
 }
 
-/// What came of it.
+/// Results of one measurement.
 #[derive(Default)]
 struct Figures {
     rate: f64,
@@ -190,12 +191,12 @@ struct Figures {
     hits: f64,
     held: f64,
     hottest: f64,
-    /// Rate to that of one instance.
+    /// Ratio to the rate of one instance.
     relative: f64,
 }
 
 impl Figures {
-    /// Of the figures of several rounds, each with those of one instance in the same round.
+    /// Medians of several rounds; each figure is paired with that of one instance in the same round.
     fn median<'a>(rounds: impl Iterator<Item = (&'a Figures, &'a Figures)> + Clone) -> Figures {
         let of = |part: fn(&Figures) -> f64| {
             machine::median(
@@ -237,7 +238,7 @@ fn hottest(accesses: &[u64]) -> f64 {
     )
 }
 
-/// Accesses per second, of threads that each walk through keys of their own.
+/// Accesses per second of threads with separate keys.
 fn drive(load: &Load, access: impl Fn(PageId, &mut Buffer) + Sync) -> f64 {
     let barrier = Barrier::new(load.threads + 1);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -269,11 +270,11 @@ fn drive(load: &Load, access: impl Fn(PageId, &mut Buffer) + Sync) -> f64 {
     done.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// An extension and a model of the reference, both warm.
+/// An extension and a model of the reference, both warmed up.
 struct Subject {
     cache: Cache,
     reference: Reference,
-    /// The frames of the reference.
+    /// Frames of the reference.
     frames: File,
 }
 
@@ -292,7 +293,7 @@ impl Subject {
         for frame in 0..CACHE_PAGES {
             file.write_all_at(&buffer.0, u64::from(frame) * PAGE as u64)?;
         }
-        // The first of these enter because there is room, the others teach the sketch what is popular.
+        // The first pages enter because there is room; the others teach the sketch their popularity.
         for _ in 0..WARM_UP {
             let page = tables.next(&mut random);
             reference.look_up(page, true);

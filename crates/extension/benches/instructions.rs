@@ -1,14 +1,14 @@
-//! Instructions of each operation, counted by valgrind's callgrind: the same on a busy machine as on a quiet one, so that
-//! continuous integration can hold on to them.
+//! Instructions of each operation, counted by valgrind's callgrind. The counts do not depend on the load of the host,
+//! so continuous integration can rely on them.
 //!
 //! `cargo bench -p extension --bench instructions [-- --record]`
 //!
-//! Fails when an operation takes more than 1.3 times the instructions noted in `benches/instructions.txt`; `--record`
-//! notes them anew. Without valgrind it says that it was skipped (a failure if BPE_REQUIRE_ALL=1, as in continuous
-//! integration). What the kernel does for a system call is not counted.
+//! Fails if an operation takes more than 1.3 times the instructions noted in `benches/instructions.txt`; `--record`
+//! rewrites these notes. Without valgrind it reports that it was skipped (a failure if BPE_REQUIRE_ALL=1, as in
+//! continuous integration). The kernel's instructions in system calls are not counted.
 //!
-//! The program runs itself under valgrind, once for each operation, and only what happens within `bpe_measured` is counted.
-//! Own code and not gungraun: that wants a runner installed in just its version, and its newer versions want Rust 1.88.
+//! The program runs itself under valgrind, once per operation, and only `bpe_measured` is counted. It does not use
+//! gungraun: that needs a runner of exactly its version, and its newer versions need Rust 1.88.
 
 #[allow(dead_code, reason = "each bench uses a part")]
 mod common;

@@ -1,11 +1,12 @@
-//! What reading through the extension costs, beside a bare pread of the same bytes.
+//! Cost of a read through the extension, compared with a bare pread of the same bytes.
 //!
 //! `cargo bench -p extension --bench read_path [-- FILTER]`
 //!
-//! Groups: `memory` (the cache file in memory: all of it is CPU time), `disk` (O_DIRECT, if the file system of
-//! BENCH_DIRECTORY or the target directory has it), `compressed`, `other` (misses and what a write does). At the end, for
-//! pages in memory, a paired comparison in CPU time of the thread: what `read` adds to the pread of the same bytes. The goal
-//! is 2 microseconds; the hash of the page is part of it, and shown by itself.
+//! Groups: `memory` (the cache file is in memory, so all of the time is CPU time), `disk` (O_DIRECT, if the file system
+//! of BENCH_DIRECTORY or the target directory supports it), `compressed`, `other` (misses, and the operations of a
+//! write). At the end, for pages in memory, the bench compares the thread's CPU time in pairs: the overhead of `read`
+//! over the pread of the same bytes. The goal is 2 microseconds. The hash of the page is part of it, and also shown
+//! separately.
 
 #[allow(dead_code, reason = "each bench uses a part")]
 mod common;
@@ -23,9 +24,9 @@ use common::cache::{Buffer, Cache, PAGE, Places};
 use common::machine::{self, Usage};
 use common::options::{Outcome, disk_directory, memory_directory};
 
-/// Pages that are read at random: 64 MiB, more than processors have caches.
+/// Randomly read pages: 64 MiB, more than processor caches hold.
 const PAGES: u32 = 4096;
-/// A little more room, so that none is evicted.
+/// Some more room, so that no page is evicted.
 const ROOM: u32 = PAGES * 5 / 4;
 const FILE: FileId = FileId(1);
 const ABSENT: FileId = FileId(2);
@@ -88,7 +89,7 @@ fn in_memory(criterion: &mut Criterion, directory: &Path) -> Outcome {
         bench.iter(|| twox_hash::XxHash3_64::oneshot(black_box(&buffer.0)));
     });
 
-    // As many as staging holds, and never written.
+    // As many as staging holds; they are never written.
     let cache = Cache::open(directory, ROOM, false, |_| ())?;
     let mut source = Buffer::random(&mut Rng::with_seed(3));
     let staged: Vec<PageId> = (0..PAGES)
@@ -151,7 +152,7 @@ fn compressed(criterion: &mut Criterion, directory: &Path) -> Outcome {
 }
 
 fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
-    // Full, with pages that were each asked for: what was not is rejected.
+    // Full of pages that were all read, so that pages without a read are rejected.
     let cache = Cache::open(directory, PAGES, false, |config| {
         config.policy = PolicyName::Density;
     })?;
@@ -165,7 +166,7 @@ fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
     }
     let mut group = criterion.benchmark_group("other");
     let absent = |random: &mut Rng| PageId::new(ABSENT, random.u32(..));
-    // First: misses teach the sketch that pages which are absent are asked for as often as others.
+    // First, because misses teach the sketch that absent pages are read as often as others.
     let before = cache.extension.statistics();
     group.bench_function("offer, rejected", |bench| {
         bench.iter(|| cache.offer(absent(&mut random), &mut buffer));
@@ -212,7 +213,7 @@ fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
     Ok(())
 }
 
-/// CPU time of the thread, the same pages read in both ways by turns.
+/// CPU time of the thread for the same pages, read in both ways alternately.
 fn paired(directory: &Path) -> Outcome {
     const ROUNDS: usize = 15;
     const READS: usize = 20_000;

@@ -1,9 +1,9 @@
-//! Measures what compression brings and costs on the pages of real data files: ratio, time to fill, time of a hit.
+//! Measures benefit and cost of compression on the pages of real data files: ratio, time to fill, time of a hit.
 //!
 //! Usage: compressed DIRECTORY MIB FILE...
 //!
-//! The files are InnoDB tablespaces with pages of 16 KiB, not in use by a server. The cache file is made in DIRECTORY (best on
-//! a tmpfs, so that a hit is CPU time alone).
+//! The files are InnoDB tablespaces with pages of 16 KiB, not in use by a server. The cache file is created in
+//! DIRECTORY (preferably on a tmpfs, so that a hit takes only CPU time).
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Measures an extension on a disk: memory, time of a lookup, reads per second beside plain reads of the same file.
+//! Measures an extension on a disk: memory, time of a lookup, and reads per second compared with plain reads of the
+//! same file.
 //!
 //! Usage: measure DIRECTORY MIB THREADS SECONDS [INSTANCES]
 
@@ -120,7 +121,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let located = (0..pages)
         .find_map(|n| cache.locate(PageId::new(FileId(1), n), PAGE, 0))
         .ok_or("nothing is cached")?;
-    // SAFETY: the descriptor is valid as long as `located` lives; the file made of it is never dropped, and so not closed.
+    // SAFETY: the descriptor is valid as long as `located` lives. The file made of it is never dropped, so it is never
+    // closed.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(located.fd) });
     for round in 1..=2 {
         let raw = rate(threads, time, |state, buffer| {

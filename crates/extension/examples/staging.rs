@@ -1,15 +1,15 @@
-//! Offers arriving at a given rate, against a disk whose writes take a given time: how many are dropped, and what is hit.
+//! Simulates offers at a given rate on a disk with a given write time, and counts drops and hits.
 //!
 //! Usage: staging [NAME=VALUE ...], such as `staging cache=512 data=505 reads=6000 writes=5000 write_us=1000 seconds=20`
 //!
-//! A server in miniature. Threads read random pages of the data, as a buffer pool does that holds a small part of it, and
-//! offer what missed; one more writes batches of pages back, as InnoDB's page cleaner does, and offers each batch when
-//! it is done. Both keep a rate, and make up for what they are late by in a burst, as on a machine whose processors are busy. With
-//! `hot` and `share`, that share of all accesses in percent goes to the first `hot` percent of the data.
+//! A server in miniature. Threads read random pages of the data, like a buffer pool that holds a small part of it, and
+//! offer the misses. One more thread writes batches of pages back, like InnoDB's page cleaner, and offers each batch
+//! after its completion. Both keep a rate, and catch up after a delay with a burst, as on a host with busy processors.
+//! With `hot` and `share`, that share of all accesses in percent goes to the first `hot` percent of the data.
 //!
-//! Prints one line: offers, how many were taken in and dropped (of those that admission let in), hits in the second half,
-//! the most memory that was reported, writes to the disk, and what the writer took for each page: CPU time, and how often it
-//! waited. The cache file is made in BENCH_DIRECTORY, or in /dev/shm.
+//! Prints one line: offers, how many were admitted and dropped (of the offers that passed admission), hits in the
+//! second half, peak reported memory, writes to the disk, and the writer's cost per page: CPU time, and number of
+//! waits. The cache file is created in BENCH_DIRECTORY, or in /dev/shm.
 
 #[allow(dead_code, reason = "only the time of the writer is needed")]
 #[path = "../benches/common/machine.rs"]
@@ -89,7 +89,7 @@ struct Server {
     memory: AtomicU64,
 }
 
-/// Does `act` so many times a second until the end.
+/// Calls `act` `rate` times a second until the end.
 fn at_rate(server: &Server, rate: u64, mut act: impl FnMut()) {
     let begun = Instant::now();
     let mut done = 0;
@@ -141,7 +141,7 @@ fn writes(server: &Server) {
                 server.extension.invalidate(FileId(FILE), page, 1)
             })
             .collect();
-        // The data disk.
+        // Time of the data disk.
         std::thread::sleep(Duration::from_millis(1));
         for (&number, was_cached) in pages.iter().zip(cached) {
             if let Some(ticket) = server.generations.end_write(FILE, number, 1) {
@@ -154,7 +154,7 @@ fn writes(server: &Server) {
     });
 }
 
-/// Notes the most memory.
+/// Records the peak memory.
 fn watch(server: &Server) {
     while !server.stop.load(Ordering::Relaxed) {
         let now = server.extension.statistics().memory_bytes;
@@ -163,7 +163,7 @@ fn watch(server: &Server) {
     }
 }
 
-/// Something else that wants the processor.
+/// Competing load on the processor.
 fn spin(server: &Server) {
     while !server.stop.load(Ordering::Relaxed) {
         std::hint::spin_loop();

@@ -1,9 +1,10 @@
-//! Takes over what another process has left: entries in the arena, and pages on the devices to which they point.
+//! Recovers persisted contents of a previous process: entries in the arena, and the pages on devices to which they
+//! point.
 //!
-//! It runs while the extension is opened, before anybody else knows of it. All that can be counted is counted anew. An entry
-//! is kept if its place is on a device that was opened with its contents. What it says of its page is proven when that is read,
-//! as always; whether the page is still what the data file has is for others to know, who name the files that may be
-//! asked for ([`crate::Extension::inherit_file`]).
+//! Runs while the extension is opened, before other threads see it. All counts are computed anew. An entry is kept if
+//! its location is on a device that was opened with its contents. A read verifies that the bytes belong to the page, as
+//! always. The engine cannot know whether the page still equals the data file; the caller decides this, and names the
+//! files that may be served ([`crate::Extension::inherit_file`]).
 
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::left_out::{Rule, leaves_out};
 use crate::shared::Shared;
 use crate::staging::UNIT;
 
-/// `kept`: which devices have their contents.
+/// `kept`: which devices still have their contents.
 pub(crate) fn adopt(shared: &Shared, kept: &[bool]) -> Inherited {
     let begin = Instant::now();
     let mut inherited = Inherited {
@@ -27,7 +28,7 @@ pub(crate) fn adopt(shared: &Shared, kept: &[bool]) -> Inherited {
         inherited.dropped += dropped;
     }
     for device in &shared.store.devices {
-        // A footer that names such a segment is of before, whatever is written to it now.
+        // A footer that names such a segment is outdated, whatever is written to it now.
         (0..device.geometry.segments)
             .filter(|&segment| device.table.live(segment) == 0 && !leaves_out(Rule::Footers))
             .for_each(|segment| device.table.freed(segment));
@@ -36,7 +37,7 @@ pub(crate) fn adopt(shared: &Shared, kept: &[bool]) -> Inherited {
     inherited
 }
 
-/// Whether the entry stays. Then it is counted.
+/// Whether the entry is kept. If so, counts it.
 fn adopt_entry(shared: &Shared, kept: &[bool], entry: Entry) -> bool {
     let Some(kind) = Kind::from_byte(entry.kind.to_byte()) else {
         return leaves_out(Rule::Staged);

@@ -1,19 +1,20 @@
-//! The memory that outlives the process: directories, and segments' sequence numbers, in a file of a file system in memory.
+//! The arena: memory that outlives the process. Holds the directories and the segments' sequence numbers, in a file of an
+//! in-memory file system.
 //!
-//! What is written here survives the process, however that ends. At any instruction at which it may end, each entry that is
-//! there is one that was entered, whole ([`crate::directory`]), and an entry goes before its page is written. So whoever
-//! comes next finds what was true at the end. What was staged is lost. All else is counted anew ([`crate::adoption`]).
+//! The contents survive the process, however it ends. At any instruction at which it may end, each entry in the arena was
+//! entered completely ([`crate::directory`]), and an entry is removed before its page is written. So the next process finds
+//! a state that was true at the end. Staged pages are lost. All other state is rebuilt ([`crate::adoption`]).
 //!
-//! The file, whose integers are in the order of the machine, since it never leaves it:
+//! File format; integers are in native byte order, since the file never leaves the host:
 //!
-//! | from | what |
+//! | from | contents |
 //! |---|---|
-//! | 0 | head: magic `BPEARENA`, version u64, layout u64, session u64 (0: nothing here may be used), owner 16 bytes |
-//! | first page of memory | for each device a sequence number u32, less one, of each segment; each device begins at a whole page of memory |
-//! | behind | for each instance its directory; each begins at a whole page of memory, or huge page if it is as large |
+//! | 0 | head: magic `BPEARENA`, version u64, layout u64, session u64 (0: the contents are unusable), owner 16 bytes |
+//! | first page of memory | for each device the sequence number u32, less one, of each segment; each device starts at a whole page |
+//! | behind | for each instance its directory; each starts at a whole page of memory, or huge page if it is as large |
 //!
-//! The layout is a hash of what says where things are. An arena of another layout is made anew. The session is that of
-//! the cache files: contents and directories are used together or not at all.
+//! The layout is a hash of everything that determines the positions of the parts. An arena with another layout is created
+//! anew. The session equals that of the cache files: contents and directories are used together or not at all.
 
 use std::fs::{self, File};
 use std::io;
@@ -36,10 +37,10 @@ const VERSION: u64 = 1;
 const SESSION_OFFSET: usize = 24;
 const OWNER_OFFSET: usize = 32;
 const HEAD: usize = 48;
-/// `f_type` of a file system in memory.
+/// `f_type` of an in-memory file system.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Where the parts of an arena are, and for whom.
+/// Positions of an arena's parts, and its owner.
 #[derive(Debug)]
 pub(crate) struct Layout {
     owner: OwnerIdentity,
@@ -47,7 +48,7 @@ pub(crate) struct Layout {
     sequences: Vec<(u64, u32)>,
     /// Start of each.
     directories: Vec<u64>,
-    /// Pages for which the directory of an instance is made.
+    /// Pages for which the directory of an instance is sized.
     entries: u64,
     end: u64,
     hash: u64,
@@ -55,7 +56,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub fn new(config: &Config, geometries: &[Geometry], entries: u64) -> Layout {
-        // The same file may come back under a kernel with other pages (`image` of the plugin).
+        // The file may be restored under a kernel with another page size (`image` of the plugin).
         let page = page() as u64;
         let mut end = page;
         let mut place = |bytes: u64| {
@@ -102,21 +103,21 @@ impl Layout {
     }
 }
 
-/// What was taken over from another process.
+/// Result of recovering the state of another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
     pub pages: u64,
-    /// Entries that were left, and could not be taken over: of staged pages, or of a device without its contents.
+    /// Persisted entries that could not be recovered: of staged pages, or of a device without its contents.
     pub dropped: u64,
-    /// How long that took.
+    /// Duration of the recovery.
     pub took: Duration,
-    /// There was something to take over.
+    /// There was persisted state.
     pub any: bool,
-    /// Why nothing will outlive this process, though it was wanted.
+    /// Why nothing will outlive this process, although the configuration requests it.
     pub refused: Option<String>,
 }
 
-/// What lies in an arena: of each device, and of each instance.
+/// Contents of an arena: the table of each device, and the directory of each instance.
 pub(crate) struct Parts {
     pub tables: Vec<Table>,
     pub directories: Vec<Directory>,
@@ -127,15 +128,15 @@ pub(crate) struct Arena {
     /// Locked as long as it is open.
     file: File,
     layout: Layout,
-    /// Of the process that has left something, if one has.
+    /// Session of the process that persisted its state here, if it is recovered.
     left: Option<u64>,
-    /// Of what is entered; 0: nothing may be yet.
+    /// Session of the entries; 0: nothing may be entered yet.
     session: AtomicU64,
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // What was made for an extension that could not be opened.
+        // Created for an extension that could not be opened.
         if self.left.is_none() && self.session().is_none() {
             self.discard();
         }
@@ -143,10 +144,10 @@ impl Drop for Arena {
 }
 
 impl Arena {
-    /// Opens and locks the file, or makes it. What another session than `inherit` has left in it is lost.
+    /// Opens and locks the file, or creates it. Discards the state of any session other than `inherit`.
     ///
     /// # Errors
-    /// Says why there can be none: the extension then works without.
+    /// There can be no arena. The extension then works without one.
     pub fn open(
         path: &Path,
         layout: Layout,
@@ -177,8 +178,8 @@ impl Arena {
             ..
         } = &self.layout;
         let table = |&(start, segments): &(u64, u32)| {
-            // SAFETY: the file is locked, so nobody else maps it to write, and nobody of us gives this part to another or makes
-            // the file shorter.
+            // SAFETY: the file is locked, so no other process maps it for writing. This process maps each part once and never
+            // shortens the file.
             let kept: Mapped<AtomicU32> =
                 unsafe { Mapped::of_file(&self.file, start, segments as usize)? };
             Ok(Table::with_sequences(segments, kept))
@@ -194,7 +195,7 @@ impl Arena {
         })
     }
 
-    /// All zero, and of no session.
+    /// Zeroes the file and writes a head without a session.
     fn make(&self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.set_len(self.layout.end)?;
@@ -209,24 +210,24 @@ impl Arena {
         self.file.write_all_at(&head, 0)
     }
 
-    /// The session of whoever has left something here that is taken over.
+    /// Session of the process whose state is recovered.
     pub fn left(&self) -> Option<u64> {
         self.left
     }
 
-    /// What is entered from now on is of this session.
+    /// Entries made from now on belong to this session.
     pub fn begin(&self, session: u64) {
         self.session.store(session, Ordering::Relaxed);
-        // If that fails nothing outlives the process.
+        // After a failure nothing outlives the process.
         let _ = self.tell(session);
     }
 
-    /// Of what is entered.
+    /// Session of the entries.
     pub fn session(&self) -> Option<u64> {
         Some(self.session.load(Ordering::Relaxed)).filter(|&session| session != 0)
     }
 
-    /// The file, as it is now.
+    /// A duplicate of the open file.
     pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -236,7 +237,7 @@ impl Arena {
             .write_all_at(&session.to_ne_bytes(), SESSION_OFFSET as u64)
     }
 
-    /// Nobody can use it any more. Whoever has it mapped may go on.
+    /// Makes the file unusable for later processes and removes it. Existing mappings remain valid.
     pub fn discard(&self) {
         let _ = self.tell(0);
         let same = |metadata: fs::Metadata| {
@@ -250,11 +251,11 @@ impl Arena {
     }
 }
 
-/// Opens a file on a file system in memory, or makes an empty one, for this process alone. As with cache files, no link is
-/// followed, and what others could change is refused.
+/// Opens a file on an in-memory file system for this process alone, or creates an empty one. As for cache files, it follows
+/// no link and refuses a file that other users could change.
 ///
 /// # Errors
-/// Says what is wrong with the file or the place.
+/// The file or its place is unsuitable.
 pub fn open_in_memory(path: &Path) -> Result<File, OpenError> {
     let file = match open_own(path)? {
         Some(file) => file,
@@ -271,10 +272,10 @@ pub fn open_in_memory(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// The session of a process that has left something in the same layout; `None` if there is nothing of use.
+/// The session of a process that persisted its state in the same layout; `None` if there is no usable state.
 ///
 /// # Errors
-/// The file is not ours, and left alone.
+/// The file is foreign, and is not touched.
 fn look(path: &Path, file: &File, layout: &Layout) -> Result<Option<u64>, OpenError> {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     if length == 0 {
@@ -287,7 +288,7 @@ fn look(path: &Path, file: &File, layout: &Layout) -> Result<Option<u64>, OpenEr
     }
     let number = |at: usize| head[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
     match (number(0), number(8), &head[OWNER_OFFSET..]) {
-        // Made by somebody who died before he came to write the head.
+        // Its creator ended before it wrote the head.
         (0, 0, _) => return Ok(None),
         (MAGIC, VERSION, owner) if owner == layout.owner.0 => {}
         (MAGIC, VERSION, _) => return Err(OpenError::OtherOwner { path }),

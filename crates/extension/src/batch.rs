@@ -1,15 +1,16 @@
-//! Pages on their way to a segment, and what becomes of their entries.
+//! Pages that are being written to a segment, and the updates of their entries.
 //!
-//! Until the write has succeeded an entry refers to the frame, or to the old place. Then [`Batch::publish`] turns it to the new
-//! place, under the lock of its instance, if it still refers there; otherwise [`Batch::discard`] removes it. The frames are let go
-//! after that, so a page can be read at any time. One of the two must be called before a batch is dropped.
+//! Until the write has succeeded, an entry refers to the frame or to the old place. [`Batch::publish`] then switches it to
+//! the new place, under the lock of its instance, if it still refers there. After a failed write, [`Batch::discard`] removes
+//! it instead. The frames are released only afterwards, so a page can be read at any time. Call one of the two before
+//! dropping a batch.
 
 use crate::directory::{Entry, Kind};
 use crate::page::PageId;
 use crate::shared::{Shared, Site};
 use crate::staging::Frame;
 
-/// Where the entry of a page refers to until the page is written.
+/// The place that a page's entry refers to until the page is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     /// The writer holds a reference to the frame.
@@ -19,7 +20,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Location and kind that the entry has.
+    /// Location and kind in the entry.
     fn entry(self) -> (u32, Kind) {
         match self {
             Origin::Staged(frame) => (frame, Kind::STAGED),
@@ -70,7 +71,7 @@ impl Batch {
         self.pending.push(pending);
     }
 
-    /// The pages are on the device, in this segment: turns their entries to it.
+    /// Call when the pages are on the device, in this segment: switches their entries to it.
     pub fn publish(&mut self, at: Site<'_>, segment: u32) {
         let shared = at.shared;
         let instances = shared.instances.len() as u32;
@@ -108,7 +109,7 @@ impl Batch {
         self.clear(at);
     }
 
-    /// The pages will not be on the device: removes their entries.
+    /// Call when the write failed: removes the pages' entries.
     pub fn discard(&mut self, at: Site<'_>) {
         for p in &self.pending {
             discard(at.shared, p.page, p.origin);

@@ -1,4 +1,4 @@
-//! A disk whose writes take a given time, for the bench of staging. Compiled with the feature `bench` only.
+//! A disk with a given write time, for the staging bench. Compiled with the feature `bench` only.
 
 use std::fs::File;
 use std::io;
@@ -44,7 +44,7 @@ impl Storage for Slow {
     }
 }
 
-/// Writes under way take that time each, all at once, and are made when it has passed.
+/// Writes in flight take that time each, in parallel, and happen when it has passed.
 struct SlowQueue {
     file: File,
     time: Duration,
@@ -58,7 +58,7 @@ struct Write {
     offset: u64,
 }
 
-// SAFETY: the parts stay as they are until the write has landed, whoever asks for that.
+// SAFETY: the parts stay unchanged until the write has completed, whichever thread polls.
 unsafe impl Send for SlowQueue {}
 
 impl Queue for SlowQueue {
@@ -96,7 +96,7 @@ impl Queue for SlowQueue {
     }
 }
 
-/// As `Extension::open`, on disks each of whose writes takes so long, whatever its length.
+/// As `Extension::open`, on disks whose writes take `time` each, at any length.
 ///
 /// # Errors
 /// As `Extension::open`.

@@ -1,20 +1,27 @@
-//! The daily write budget: how many bytes may be written to all devices in 24 hours, so that a disk of limited endurance lasts.
+//! The daily write budget: limits the bytes written to all devices in 24 hours, for disks of limited endurance.
 //!
-//! A token bucket that holds a quarter of the limit, full at first, and gains three quarters of it in 24 hours. So in *any*
-//! 24 hours at most the whole limit is written, wherever they begin: what the bucket held, and what it gained. A cache that
-//! is filled for the first time has a quarter of a day's budget at once, and one that has been quiet for eight hours has it
-//! again; one that always wants to write more than it may still gets three quarters of the limit, evenly. A sum over the
-//! last 24 hours as the only rule would allow the whole limit, but a busy cache would spend it within hours and then learn
-//! nothing new until the next day, every day; a bucket that holds a whole limit would allow twice the limit in 24 hours.
+//! # Rule
+//! A token bucket holds a quarter of the limit, is full at first, and gains three quarters of the limit in 24 hours. So in
+//! *any* 24 hours at most the whole limit is written: the contents of the bucket, and its gain.
+//! - A cache that is filled for the first time has a quarter of a day's budget at once.
+//! - A cache that has been quiet for eight hours has it again.
+//! - A cache that always wants to write more gets three quarters of the limit, evenly.
 //!
-//! The budget is spent by writers and asked by those who offer pages: an offer is refused unless what is left covers it and
-//! everything that is staged. So nobody ever waits for the budget, and what has been let in can be written. What offers do
-//! not know of are the pages that compaction moves, and footers: they are charged when written, as a debt that the bucket
-//! has to gain first.
+//! # Alternatives
+//! - A sum over the last 24 hours as the only rule would allow the whole limit. But a busy cache would spend it within hours,
+//!   and would then admit nothing until the next day, every day.
+//! - A bucket that holds a whole limit would allow twice the limit in 24 hours.
 //!
-//! The account lives as long as the process: it goes on when the cache is rebuilt, but a server that is restarted begins
-//! with a full bucket. It is not stored: a file of its own would have to be written to the very disk, and found again, for
-//! the sake of a quarter of a limit.
+//! # Charging
+//! Writers charge the budget. Offers check it: an offer is rejected unless the remaining budget covers it and everything
+//! that is staged. So no thread waits for the budget, and admitted pages can always be written. Offers do not account for
+//! footers and for the pages that compaction moves. Those are charged when written, as a debt that the bucket must first
+//! regain.
+//!
+//! # Lifetime
+//! The account lives as long as the process. It survives a rebuild of the cache, but a restarted server begins with a full
+//! bucket. It is not stored: a separate file would have to be written to the same disk, and found again, only to save a
+//! quarter of a limit.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,14 +34,14 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Parts of the limit that the bucket holds, and that it gains in 24 hours: together at most the whole.
 const HELD: f64 = 0.25;
 const GAINED: f64 = 0.75;
-/// What was written is remembered by quarters of an hour.
+/// Resolution of the record of written bytes: a quarter of an hour.
 const SLOT: Duration = Duration::from_secs(900);
 const SLOTS: usize = 97;
 
-/// Bytes written to all devices in 24 hours, and the limit on them. One for the life of the process.
+/// Bytes written to all devices in 24 hours, and their limit. One for the life of the process.
 #[derive(Debug)]
 pub struct WriteBudget {
-    /// Bytes in 24 hours; 0: no limit. Stands for itself, as `left` does: `Relaxed` everywhere. Both are written under the lock.
+    /// Bytes in 24 hours; 0: no limit. Like `left` an independent value: `Relaxed` everywhere. Both are written under the lock.
     limit: AtomicU64,
     /// Bytes that may be written now. Read without the lock.
     left: AtomicI64,
@@ -43,11 +50,11 @@ pub struct WriteBudget {
 
 #[derive(Debug)]
 struct Account {
-    /// Of bytes.
+    /// In bytes.
     bucket: TokenBucket,
-    /// Bytes written in the slots of the last 24 hours, a ring.
+    /// Ring of the bytes written in each slot of the last 24 hours.
     slots: [u64; SLOTS],
-    /// Number of the slot that is current, counted from `epoch`.
+    /// Number of the current slot, counted from `epoch`.
     slot: u64,
     epoch: Option<Instant>,
 }
@@ -85,18 +92,18 @@ impl WriteBudget {
         self.left.store(bucket.tokens as i64, Ordering::Relaxed);
     }
 
-    /// Bytes written in the last 24 hours, to a quarter of an hour.
+    /// Bytes written in the last 24 hours, with a resolution of a quarter of an hour.
     pub fn written_in_a_day(&self) -> u64 {
         self.account.lock().slots.iter().sum()
     }
 
-    /// Whether so many bytes, staged ones included, can be written. Costs a load when there is no limit.
+    /// Whether this many bytes, including staged ones, can be written. Costs one load if there is no limit.
     pub(crate) fn allows(&self, bytes: u64) -> bool {
         self.limit.load(Ordering::Relaxed) == 0
             || self.left.load(Ordering::Relaxed) >= i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 
-    /// So many bytes are written; with 0 the time that has passed is taken into account.
+    /// Charges written bytes. 0 only updates the bucket to the current time.
     pub(crate) fn charge(&self, bytes: u64, now: Instant) {
         let limit = self.limit.load(Ordering::Relaxed) as f64;
         let mut account = self.account.lock();
@@ -114,7 +121,7 @@ impl WriteBudget {
 }
 
 impl Account {
-    /// Forgets the slots that are older than a day.
+    /// Clears the slots that are older than a day.
     fn turn(&mut self, now: Instant) {
         let epoch = *self.epoch.get_or_insert(now);
         let slot = now.saturating_duration_since(epoch).as_secs() / SLOT.as_secs();
@@ -133,7 +140,7 @@ mod tests {
     const PAGE: u64 = 16384;
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Writes as much as is allowed for so many minutes, in pages. Bytes of each minute.
+    /// Writes as much as is allowed for this many minutes, in pages. Returns the bytes of each minute.
     fn greedy(budget: &WriteBudget, from: Instant, minutes: u32, most: u64) -> Vec<u64> {
         (0..minutes)
             .map(|n| {
@@ -176,7 +183,7 @@ mod tests {
             let sum: u64 = day.iter().sum();
             assert!(sum > limit * 74 / 100, "{sum}");
         }
-        // Evenly: no hour without.
+        // Evenly: each hour has some.
         assert!(
             minutes
                 .chunks(60)

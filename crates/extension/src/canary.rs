@@ -1,10 +1,10 @@
-//! Leaves out the check of generations, or that of bytes, so that tests can show that they would notice. Builds with debug
-//! assertions have it.
+//! Disables the check of generations or of contents, so that tests can prove that they detect it. Present in builds
+//! with debug assertions.
 
 use std::sync::atomic::AtomicBool;
 
 /// Insertions ignore the generation of their ticket.
 pub static IGNORE_GENERATIONS: AtomicBool = AtomicBool::new(false);
 
-/// Bytes that are not what was stored pass for the page, unless they are those of another page whose entry looks the same.
+/// Wrong bytes pass for the page, unless they belong to another page whose entry collides with it.
 pub static IGNORE_CHECKS: AtomicBool = AtomicBool::new(false);

@@ -7,7 +7,7 @@ use crate::extension::Extension;
 use crate::instance::Instance;
 use crate::page::{FileId, PageId};
 
-/// Pieces that an insertion clears at most.
+/// Maximum number of pieces that an insertion clears.
 const MOST_PIECES: usize = 4;
 
 impl Extension {

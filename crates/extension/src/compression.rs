@@ -1,15 +1,15 @@
-//! Compression: which pages a writer compresses, and how much of a core that may cost.
+//! Compression: which pages a writer compresses, and how much CPU time it may spend.
 //!
-//! Only pages that come out an eighth smaller at least are stored compressed. Pages of the same file are alike, so a writer
-//! keeps for each file a moving average of the share that compression saved. A file that saves next to nothing - its tables
-//! are `ROW_FORMAT=COMPRESSED` or encrypted, or hold pictures - is left alone but for one page in 64, by which a change is
-//! noticed. The averages are in a table of fixed size; of two files that fall on the same place, the later counts.
+//! A page is stored compressed only if it shrinks by at least an eighth. Pages of one file are alike, so a writer keeps
+//! a moving average of the saved share for each file. Some files save next to nothing: their tables are
+//! `ROW_FORMAT=COMPRESSED` or encrypted, or hold pictures. Of such a file the writer tries only one page in 64, which
+//! detects a change. The averages are in a table of fixed size; of two files in the same slot, the later one counts.
 //!
-//! A writer may spend half of its time on compression, and an eighth while staging is more than half full, measured: beyond
-//! that pages are stored as they are rather than dropped for want of room in staging. A writer that waits for its disk, or
-//! for its capacity, has time to spare, and compresses everything that shrinks; one that compression itself holds up does
-//! not. So what a writer takes of a core has a bound, and it never costs more than an eighth of the rate at which pages get
-//! in. Time is what a clock on the wall says: on a machine without an idle core less is compressed.
+//! A writer may spend half of its time on compression, and an eighth while staging is more than half full. Beyond that
+//! it stores pages uncompressed, because a full staging area would drop them. A writer that waits for its disk, or for
+//! its capacity, has time to spare, and compresses everything that shrinks. A writer that is delayed by compression
+//! itself has none. So a writer's CPU use is bounded, and compression costs at most an eighth of the admission rate.
+//! Time is wall-clock time: a host without an idle core compresses less.
 
 use std::time::{Duration, Instant};
 
@@ -18,35 +18,35 @@ use crate::page::FileId;
 use crate::segment::format::{self, PACKED_HEADER};
 use crate::statistics::Counter;
 
-/// Places for files. A power of two.
+/// Slots for files. A power of two.
 const FILES: usize = 2048;
 /// Shares are counted in 65,535ths.
 const WHOLE: u32 = 65535;
-/// A file that saves less than this on average is left alone.
+/// A file with a lower average is rarely tried.
 const WORTH: u32 = WHOLE / 16;
-/// What a file that is not known yet is taken to save: enough for a dozen pages.
+/// Assumed share for an unknown file: enough for a dozen pages.
 const EXPECTED: u32 = WHOLE / 4;
 /// Weight of a new page in the average is 1 / WEIGHT.
 const WEIGHT: u32 = 8;
-/// Of a file that is left alone, one page in so many is tried.
+/// Of a file that saves little, one page in `PAUSE` is tried.
 const PAUSE: u8 = 64;
-/// Time that can be saved up.
+/// Maximum time credit.
 const BURST: Duration = Duration::from_millis(20);
-/// Part of a writer's time: one in so many.
+/// Part of a writer's time: one in `SHARE`, or in `SHARE_PRESSED` under pressure.
 const SHARE: u32 = 2;
 const SHARE_PRESSED: u32 = 8;
 
-/// Counted by the writers.
+/// Counters of the writers.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Pages that were compressed, whether that helped or not.
+    /// Compression attempts, successful or not.
     pub attempts: Counter,
-    /// Of them: stored so.
+    /// Attempts whose result was stored.
     pub packed: Counter,
     pub nanos: Counter,
-    /// Pages of files that do not shrink.
+    /// Pages of files that do not shrink, stored without an attempt.
     pub left_alone: Counter,
-    /// Pages for which there was no time.
+    /// Pages stored uncompressed because the time was used up.
     pub no_time: Counter,
 }
 
@@ -55,12 +55,12 @@ struct FileRecord {
     file: u32,
     /// Moving average of the share saved.
     saved: u16,
-    /// Pages until the next is tried.
+    /// Pages until the next attempt.
     pause: u8,
     known: bool,
 }
 
-/// A writer's knowledge of files, and its account of time.
+/// A writer's statistics of files, and its time account.
 pub(crate) struct Compressor {
     files: Box<[FileRecord]>,
     packed: Vec<u8>,
@@ -81,8 +81,8 @@ impl Compressor {
         }
     }
 
-    /// Compresses a page if that is promising, there is time, and an eighth is saved. Kind and bytes to store. `pressed`:
-    /// staging is filling up; `timed`: time counts.
+    /// Compresses a page if its file usually shrinks, there is time, and an eighth is saved. Returns kind and bytes to
+    /// store. `pressed`: staging is filling up; `timed`: time counts.
     pub fn pack(
         &mut self,
         file: FileId,
@@ -126,7 +126,7 @@ impl Compressor {
         record
     }
 
-    /// Whether a page of the file is not worth a try.
+    /// Whether a page of the file is stored without an attempt.
     fn spares(&mut self, file: FileId) -> bool {
         let record = self.record(file);
         if u32::from(record.saved) >= WORTH {
@@ -158,7 +158,7 @@ impl Compressor {
     }
 }
 
-/// Compresses a page into `packed`, if that saves an eighth. Kind and bytes to store.
+/// Compresses a page into `packed`, if that saves an eighth. Returns kind and number of bytes to store.
 fn pack(bytes: &[u8], packed: &mut [u8]) -> Option<(Kind, usize)> {
     let unit = Kind::packed_unit(bytes.len());
     let most = (bytes.len() / 8 * 7).min(Kind::MOST_PACKED * unit);
@@ -166,7 +166,7 @@ fn pack(bytes: &[u8], packed: &mut [u8]) -> Option<(Kind, usize)> {
     if most == 0 {
         return None;
     }
-    // The destination may be larger than what is wanted: LZ4 wants room for the worst case.
+    // The destination may exceed `most`, because LZ4 needs room for the worst case.
     let length = lz4_flex::block::compress_into(bytes, &mut packed[PACKED_HEADER..]).ok()?;
     let stored = (PACKED_HEADER + length).next_multiple_of(unit);
     if stored > most {
@@ -213,7 +213,7 @@ mod tests {
         let tried = attempts(&mut c, 1, (0..6400).map(noise));
         assert!((100..130).contains(&tried), "{tried}");
         assert_eq!(attempts(&mut c, 2, (0..100).map(text)), 100, "another file");
-        // The first page that is tried shrinks, and the others with it.
+        // The first attempt shrinks, so the writer tries the other pages, too.
         let tried = attempts(&mut c, 1, (0..1000).map(text));
         assert!(tried > 1000 - 3 * u64::from(PAUSE), "{tried}");
         let tried = attempts(&mut c, 1, (0..6400).map(noise));
@@ -237,7 +237,7 @@ mod tests {
             let mut c = Compressor::new();
             let page = Duration::from_micros(20);
             for _ in 0..PAGES {
-                // Storing a page takes 2 us, compressing it 20.
+                // Storing a page takes 2 us, compressing it 20 us.
                 if c.has_time(now, pressed) {
                     c.nanos -= page.as_nanos() as i64;
                     spent += page;
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(kind.stored(page.len()), Some(stored.len()));
         let mut out = vec![0; page.len()];
         assert!(format::unpack(stored, &mut out) && out == page);
-        // Another one: where all this is slow, the first has used up its time.
+        // A new one: on a slow host the first has used up its time.
         let mut c = Compressor::new();
         assert!(c.pack(FileId(1), &noise(1), true, false, &counts).is_none());
         assert_eq!((counts.attempts.get(), counts.packed.get()), (2, 1));

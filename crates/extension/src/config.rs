@@ -1,4 +1,4 @@
-//! What an `Extension` is opened with, and what can be wrong with it.
+//! Configuration of an `Extension`, and the errors of opening one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::budget::WriteBudget;
 use crate::policy::list::PolicyName;
 
-/// Most instances an extension can be cut into.
+/// Maximum number of instances of an extension.
 pub const MAX_INSTANCES: u32 = 64;
 
-/// How pages are stored.
+/// Storage format of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub enum Compression {
     #[default]
@@ -21,15 +21,15 @@ pub enum Compression {
     Lz4,
 }
 
-/// Which server a cache file belongs to: derived from its data directory, stamped into the file's header.
+/// The server that a cache file belongs to: derived from its data directory, stamped into the file's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerIdentity(pub [u8; 16]);
 
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Absolute path of a file, or of an existing directory in which the file `file_name` is made.
+    /// Absolute path of a file, or of an existing directory in which the file `file_name` is created.
     pub path: PathBuf,
-    /// Bytes of the file, header included.
+    /// Bytes of the file, including the header.
     pub bytes: u64,
     pub owner: OwnerIdentity,
     /// Used when `path` is a directory.
@@ -41,22 +41,22 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// 1..=64.
     pub instances: u32,
-    /// Bytes of memory the extension may take; 0: what the size of the devices asks for.
+    /// Memory limit of the extension in bytes; 0: as much as the size of the devices requires.
     pub memory_limit: u64,
     /// Bytes written to all devices together per second; 0: no limit.
     pub io_capacity: u64,
-    /// Who says which pages get in, and which have to go. Servers leave the default.
+    /// Policy of admission and eviction. Servers keep the default.
     pub policy: PolicyName,
     pub compression: Compression,
-    /// The account of what is written in a day, with its limit. Shared by all extensions of a process.
+    /// The daily write account and its limit. Shared by all extensions of a process.
     pub budget: Arc<WriteBudget>,
-    /// How long a read of a device is waited for before the page is read from where it came; `None`: as long as it takes.
+    /// Longest wait for a read of a device before the page is read from its origin; `None`: unbounded.
     pub read_timeout: Option<Duration>,
     /// Bytes of a typical page, for sizing the directory.
     pub nominal_page: u32,
-    /// A file on a file system in memory, in which directories outlive the process; `None`: they end with it.
+    /// A file on an in-memory file system, in which directories outlive the process; `None`: they do not.
     pub arena: Option<PathBuf>,
-    /// The session of another process to take over, if it is the one that has left the arena. Otherwise the arena is made anew.
+    /// Session of another process whose state is recovered, if it persisted it in the arena. Otherwise the arena is created anew.
     pub inherit: Option<u64>,
 }
 
@@ -78,12 +78,12 @@ impl Default for Config {
     }
 }
 
-/// What `check_device` found.
+/// Result of `check_device`.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceFacts {
     /// The cache file itself.
     pub path: PathBuf,
-    /// A cache file of this server is there already.
+    /// A cache file of this server exists already.
     pub exists: bool,
     /// Reads and writes can bypass the page cache (O_DIRECT). Without it the cache competes for memory with the server.
     pub direct: bool,
@@ -91,7 +91,7 @@ pub struct DeviceFacts {
     pub device_number: u64,
     /// Bytes an unprivileged user may still allocate on the file system.
     pub free_bytes: u64,
-    /// What is to be said of it though it can be used.
+    /// Warnings about a usable device.
     pub warnings: Vec<String>,
 }
 

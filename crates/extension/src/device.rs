@@ -1,8 +1,8 @@
-//! A device: one cache file, how it is read, and whether it works.
+//! A device: one cache file, its reads and writes, and its health.
 //!
-//! Reads come from any thread, writes from the device's writer alone. A device that is given up ([`health`]) answers no
-//! reads; its writer removes every entry that points to it before the device is used again, and the segments' sequence
-//! numbers tell readers that were busy throughout.
+//! Any thread reads; only the device's writer writes. A failed device ([`health`]) serves no reads. Its writer removes every
+//! entry that points to it before the device is used again. The segments' sequence numbers reveal this to reads that were
+//! in flight throughout.
 
 pub(crate) mod bounded;
 mod directness;
@@ -46,17 +46,18 @@ pub(crate) struct Device {
     pub speed: Speed,
     pub session: u64,
     read_timeout: Option<Duration>,
-    /// Reads of this file cannot be bounded in time. Stands for itself: `Relaxed` everywhere; who sees it late finds out again.
+    /// Reads of this file cannot be bounded. An independent value: `Relaxed` everywhere; a thread with an outdated value finds out
+    /// again.
     unbounded: AtomicBool,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
-    /// The file is left as it is when it is closed, for another process. Set before that. Order as that of `closed`.
+    /// The file is kept for another process when it is closed. Set before that. Same ordering as `closed`.
     left: AtomicBool,
-    /// Pages of several lengths have left holes that do not fit: segments must be emptied, for which one is kept in
-    /// reserve. Set once, by the device's writer. `Relaxed` everywhere: who sees it late takes a little more for room.
+    /// Pages of several lengths have left holes that are too small, so segments must be emptied, and one is kept in reserve. Set
+    /// once, by the device's writer. `Relaxed` everywhere: an outdated value overestimates the room a little.
     pub compacts: AtomicBool,
     pub free_segments: Counter,
-    /// Bytes of staged pages that its writer has taken, and that are not on the device yet.
+    /// Bytes of staged pages that its writer has taken and that are not on the device yet.
     pub in_hand: Counter,
     pub reads: Counter,
     pub bytes_read: Counter,
@@ -64,17 +65,17 @@ pub(crate) struct Device {
     pub bytes_written: Counter,
 }
 
-/// Why a read gave nothing.
+/// Why a read or write failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The device is failed, or does not answer in time.
+    /// The device has failed, or does not answer in time.
     Failed,
-    /// This read failed or came short.
+    /// This read or write failed, or the read was short.
     Error,
 }
 
 impl Device {
-    /// A device that is not opened yet, and failed until then.
+    /// A device that is not opened yet, and counts as failed until then.
     pub fn new(
         config: &DeviceConfig,
         geometry: Geometry,
@@ -94,7 +95,7 @@ impl Device {
             read_timeout,
             unbounded: AtomicBool::new(false),
             file: ArcSwap::from_pointee(CacheFile::closed()),
-            // There is nothing to remove before the file is open.
+            // Nothing is to be removed before the file is open.
             closed: AtomicBool::new(true),
             left: AtomicBool::new(false),
             compacts: AtomicBool::new(false),
@@ -107,15 +108,15 @@ impl Device {
         }
     }
 
-    /// Opens the cache file, where the configuration says that it is now. With its contents, if they are wanted and of this
-    /// session: whether they are.
+    /// Opens the cache file at the currently configured place. Keeps the contents if they are wanted and belong to this session;
+    /// returns whether it did.
     pub fn open(&self, contents: bool, wrap: &Wrap) -> Result<bool, OpenError> {
         let path = file::file_path(&self.config)?;
         let file = CacheFile::open(&self.config, self.header(true), contents, wrap)?;
         let kept = file.kept;
         let fd = file.storage.raw_fd();
         if fd >= 0 {
-            // SAFETY: the descriptor of the file just opened, which lives on.
+            // SAFETY: the descriptor of the file just opened, which stays open.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.health.overdue.submissions.begin_with(fd);
         }
@@ -152,12 +153,12 @@ impl Device {
         self.file.load_full()
     }
 
-    /// Lets go of the file. Its descriptor is closed once no located page holds it.
+    /// Releases the file. Its descriptor is closed once no located page holds it.
     pub fn close_file(&self) {
         self.file.store(Arc::new(CacheFile::closed()));
     }
 
-    /// Removes the file, for good, or lets go of it if it is to be left.
+    /// Removes the file permanently, or releases it if it is to be kept.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
             if !self.is_left() {
@@ -167,7 +168,7 @@ impl Device {
         }
     }
 
-    /// The file is to be left as it is at the end.
+    /// Keeps the file for another process.
     pub fn leave(&self) {
         self.left.store(true, Ordering::SeqCst);
     }
@@ -199,7 +200,7 @@ impl Device {
         }
     }
 
-    /// Reads whole blocks into aligned memory, as long as it takes. By the device's writer alone, who may wait.
+    /// Reads whole blocks into aligned memory, without a bound. Only for the device's writer, which may block.
     pub fn read_whole(&self, location: u32, buffer: &mut [u8]) -> Result<(), Fault> {
         let file = self.file.load();
         self.reads.add(1);
@@ -251,7 +252,7 @@ impl Device {
                     other => return other,
                 }
             }
-            // Its memory is one of a limited number of slots: without a free one the page is not read from here.
+            // The number of slots is limited: without a free one the page is not read from this device.
             let mut slot = bounded::lend(whole).ok_or(Unread::Busy)?;
             read_exact(&*file.storage, slot.bytes_mut(), start).map_err(Unread::Failed)?;
             // SAFETY: the read has ended.
@@ -260,7 +261,7 @@ impl Device {
         passed?.ok_or(Fault::Error)
     }
 
-    /// How long a read of the file is waited for; `None`: as long as it takes.
+    /// Bound of a read of the file; `None`: unbounded.
     pub fn bound(&self, file: &CacheFile) -> Option<Duration> {
         let bounded = file.direct && !self.unbounded.load(Ordering::Relaxed);
         self.read_timeout
@@ -294,12 +295,12 @@ impl Device {
         }
     }
 
-    /// What is under way at the device.
+    /// Requests in flight at the device.
     pub fn submissions(&self) -> &Submissions {
         &self.health.overdue.submissions
     }
 
-    /// Writes whole blocks. By the device's writer.
+    /// Writes whole blocks. Called by the device's writer.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let file = self.file.load();
         self.writes.add(1);
@@ -319,7 +320,7 @@ impl Device {
         }
     }
 
-    /// A write that was submitted has landed: `result` is the bytes written. What is missing is written now.
+    /// Completes a submitted write that has landed: `result` is the number of bytes written. Writes missing bytes now.
     pub fn landed(
         &self,
         parts: &[Part],
@@ -330,7 +331,7 @@ impl Device {
         let bytes: usize = parts.iter().map(|part| part.bytes).sum();
         let result = match result {
             Ok(written) => self.write_rest(parts, offset, written),
-            // What is not possible asynchronously may be otherwise.
+            // A write that is impossible asynchronously may succeed synchronously.
             Err(error)
                 if matches!(
                     error.raw_os_error(),
@@ -357,12 +358,12 @@ impl Device {
         }
     }
 
-    /// Writes these parts but for the first bytes.
+    /// Writes these parts except the first `written` bytes.
     fn write_rest(&self, parts: &[Part], mut offset: u64, mut written: usize) -> io::Result<()> {
         let file = self.file.load();
         for part in parts {
             if written < part.bytes {
-                // SAFETY: the memory is held by whoever holds the write.
+                // SAFETY: the owner of the write holds the memory.
                 let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
                 // From a whole block on: direct writes need that.
                 let from = written / BLOCK * BLOCK;
@@ -374,7 +375,7 @@ impl Device {
         Ok(())
     }
 
-    /// For people.
+    /// Status text for administrators.
     fn describe(&self) -> String {
         let mut text = match self.silence() {
             Some(silence) => format!(
@@ -399,7 +400,7 @@ impl Device {
         text
     }
 
-    /// How long a device that is well otherwise has not completed a write.
+    /// Age of the oldest write in flight, if it is excessive and the device is otherwise healthy.
     fn silence(&self) -> Option<Duration> {
         self.speed.silence().filter(|_| self.health.answers())
     }
@@ -442,7 +443,7 @@ impl Drop for Device {
 }
 
 impl CacheFile {
-    /// In place of a file that has been let go.
+    /// Placeholder for a released file.
     pub fn closed() -> CacheFile {
         CacheFile::of(Box::new(Closed))
     }

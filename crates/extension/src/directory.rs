@@ -1,16 +1,19 @@
-//! Directory of one instance: where each cached page lies, in 11.1 bytes a page.
+//! Directory of one instance: maps each cached page to its location, in 11.1 bytes a page.
 //!
-//! A bucket is one cache line of six entries. A page may be in two buckets: the first comes from its hash, the other is
-//! `turn(fingerprint) - bucket` (modulo their number), which leads from either to the other without knowing the page, so
-//! that entries can be moved to make room (partial-key cuckoo hashing). Directories are sized to be 96 % full.
+//! A bucket is one cache line of six entries. Each page has two candidate buckets (partial-key cuckoo hashing). Its
+//! hash gives the first; `turn(fingerprint) - bucket`, modulo the number of buckets, gives the other. This function
+//! leads from either bucket to the other without the page, so entries can move to make room. Directories are sized to
+//! be 96 % full.
 //!
-//! An entry has a fingerprint of 14 bits, not the page: what is found must be proven with `check`. Of two pages with the same
-//! fingerprint and the same buckets only one is ever entered, so there is at most one match, and removing the match of a
-//! page always removes the page. One lookup of an absent page in 1,400 finds somebody else's entry.
+//! An entry holds a fingerprint of 14 bits, not the page. The caller must prove a match with `check`. The directory
+//! holds at most one of two pages with the same fingerprint and the same buckets. So a lookup has at most one match,
+//! and removing the match of a page always removes the page. One lookup of an absent page in 1,400 finds the entry of
+//! another page.
 //!
-//! The process may end between any two instructions, and the memory may outlive it. Whenever that is, an entry that is there
-//! is one that was entered, whole, and the only one of its page: an entry is cleared before anything of it is written anew,
-//! its mark is written last, and what moves is cleared before it is entered again ([`Bucket`]). So a death in the middle
+//! The process may end between any two instructions, and the memory may outlive it. At any such instant, every present
+//! entry is complete and the only one of its page. Three rules ensure this ([`Bucket`]): an entry is cleared before any
+//! of its fields is rewritten, its mark is written last, and a moved entry is cleared before it is inserted again. So a
+//! crash loses at most one entry.
 //! costs an entry at most.
 
 #[cfg(not(miri))]
@@ -28,7 +31,7 @@ const WAYS: usize = 6;
 const CLOCK: u16 = 3;
 const KIND_BITS: u32 = 5;
 const FINGERPRINTS: u32 = 1 << 14;
-/// Entries for every hundred places.
+/// Entries per hundred ways.
 const LOAD_PERCENT: u64 = 96;
 
 /// How a page is stored, in five bits.
@@ -37,10 +40,10 @@ pub(crate) struct Kind(u8);
 
 impl Kind {
     pub const STAGED: Kind = Kind(7);
-    /// Most units of `packed_unit` that a compressed page may take.
+    /// Maximum length of a compressed page, in units of `packed_unit`.
     pub const MOST_PACKED: usize = 14;
 
-    /// As it is, `length` bytes.
+    /// Uncompressed, `length` bytes.
     pub fn raw(length: usize) -> Kind {
         debug_assert!(crate::page::is_page_length(length));
         Kind((length / UNIT).trailing_zeros() as u8)
@@ -52,12 +55,12 @@ impl Kind {
         Kind(7 + units as u8)
     }
 
-    /// Bytes in which the stored length of a compressed page of `page_length` is counted.
+    /// Unit in bytes of the stored length of a compressed page of `page_length`.
     pub fn packed_unit(page_length: usize) -> usize {
         (page_length / 16).max(UNIT)
     }
 
-    /// As it is, and InnoDB's page number in it is not the number of the page.
+    /// Uncompressed, and InnoDB's page number inside the page differs from the number of the page.
     pub fn raw_unnumbered(length: usize) -> Kind {
         Kind(Self::UNNUMBERED + Self::raw(length).0)
     }
@@ -69,12 +72,12 @@ impl Kind {
         self.0 < 7 || self.0 >= Self::UNNUMBERED
     }
 
-    /// The page carries its own number.
+    /// The page contains its own number.
     pub fn is_numbered(self) -> bool {
         self.0 < Self::UNNUMBERED
     }
 
-    /// Units on the device, as far as the kind tells: pages of other lengths than `nominal` are misjudged if compressed.
+    /// Units on the device. Exact for uncompressed pages; compressed pages are assumed to have the `nominal` length.
     pub fn units(self, nominal: usize) -> u32 {
         match self.0 {
             0..7 => 1 << self.0,
@@ -84,13 +87,13 @@ impl Kind {
         }
     }
 
-    /// Bytes of the page, if it is stored as it is.
+    /// Length of the page in bytes, if it is uncompressed.
     pub fn raw_length(self) -> Option<usize> {
         // The nominal length only matters for compressed pages.
         self.is_raw().then(|| self.units(UNIT) as usize * UNIT)
     }
 
-    /// Bytes on the device of a page of `page_length`; `None` if a page of that length is not stored in this way.
+    /// Bytes on the device for a page of `page_length`; `None` if this kind cannot store that length.
     pub fn stored(self, page_length: usize) -> Option<usize> {
         match self.0 {
             0..7 => (UNIT << self.0 == page_length).then_some(page_length),
@@ -109,7 +112,7 @@ impl Kind {
         self.0
     }
 
-    /// `None` for what no page on a device has.
+    /// `None` for values that no page on a device has.
     pub fn from_byte(byte: u8) -> Option<Kind> {
         (byte != Self::STAGED.0 && byte < Self::END).then_some(Kind(byte))
     }
@@ -121,18 +124,18 @@ pub(crate) struct Entry {
     /// Frame if staged, else the first unit over all devices.
     pub location: u32,
     pub kind: Kind,
-    /// What the policy makes of it, at most 3. Whoever has a higher one is hotter, for those that ask no policy.
+    /// Score from the policy, at most 3. Code that does not consult the policy treats a higher clock as hotter.
     pub clock: u8,
 }
 
-/// Where a page may be: its fingerprint and first bucket.
+/// Candidate location of a page: its fingerprint and first bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     fingerprint: u16,
     bucket: u32,
 }
 
-/// Where an entry is. Good until the directory is changed.
+/// Location of an entry. Valid until the directory changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     bucket: u32,
@@ -145,12 +148,12 @@ impl Slot {
     }
 }
 
-/// Every store goes through [`store`], in the order that the source says: a mark other than 0 only ever stands beside what was
-/// entered with it, at whatever instruction the process ends. A mark that is changed alone is one store of two bytes.
+/// Every store goes through [`store`], in program order. So a mark other than 0 always belongs to the fields beside it,
+/// at whatever instruction the process ends. A change of the mark alone is one store of two bytes.
 #[repr(C, align(64))]
 #[cfg_attr(test, derive(Clone, Copy))]
 struct Bucket {
-    /// Five bits for each way.
+    /// Five bits per way.
     kinds: u32,
     /// Fingerprint (never 0) and clock; 0: empty.
     marks: [u16; WAYS],
@@ -163,7 +166,7 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 // SAFETY: integers; zero is the empty bucket.
 unsafe impl Zeroable for Bucket {}
 
-/// Whether a test leaves out a rule, to show that it would notice.
+/// Whether a test disables a rule, to prove that the tests detect its absence.
 macro_rules! left_out {
     ($rule:ident) => {
         dying::leaves_out(dying::Rule::$rule)
@@ -192,7 +195,8 @@ impl Bucket {
         }
     }
 
-    /// What was there has gone before anything of the new entry is there, and nothing of it counts before its mark is.
+    /// Clears the old entry before it stores any field of the new one. The new entry counts only once its mark is
+    /// stored.
     fn set(&mut self, way: usize, fingerprint: u16, entry: Entry) {
         let shift = way as u32 * KIND_BITS;
         let kinds =
@@ -214,7 +218,7 @@ impl Bucket {
     }
 }
 
-/// A store that stays where it is among the others, and is not merged with them.
+/// A store that the compiler neither reorders with others nor merges.
 #[inline(always)]
 fn store<T>(place: &mut T, value: T) {
     if dying::is_dead() {
@@ -227,9 +231,9 @@ fn store<T>(place: &mut T, value: T) {
 pub(crate) struct Directory {
     buckets: Mapped<Bucket>,
     used: u64,
-    /// Entries that have gone, for whatever reason.
+    /// Entries removed so far, for any reason.
     gone: u64,
-    /// While there are groups.
+    /// Present while there are groups.
     tags: Option<Tags>,
 }
 
@@ -238,12 +242,12 @@ impl Directory {
         (pages * 100).div_ceil(LOAD_PERCENT * WAYS as u64).max(2)
     }
 
-    /// Memory that a directory for so many pages takes.
+    /// Memory in bytes of a directory for `pages` pages.
     pub fn memory_needed(pages: u64) -> u64 {
         in_pages(Self::buckets_for(pages) * size_of::<Bucket>() as u64)
     }
 
-    /// Bytes that the groups of its entries take besides, while there are rules that need them.
+    /// Additional bytes for the groups of its entries, used while rules need them.
     pub fn tags_needed(pages: u64) -> u64 {
         Tags::memory_needed(Self::buckets_for(pages))
     }
@@ -254,11 +258,11 @@ impl Directory {
         Ok(Self::over(Mapped::new(buckets as usize)?))
     }
 
-    /// A directory for so many pages in memory that outlives the process. Before anything else, what is in it must be
-    /// [adopted](Self::adopt).
+    /// A directory for `pages` pages, in memory that outlives the process. Call [`adopt`](Self::adopt) on its contents
+    /// before anything else.
     ///
     /// # Safety
-    /// As for [`Mapped::of_file`], over as many bytes as [`memory_needed`](Self::memory_needed) says.
+    /// As for [`Mapped::of_file`], over [`memory_needed`](Self::memory_needed) bytes.
     #[cfg(not(miri))]
     pub unsafe fn of_file(file: &File, offset: u64, pages: u64) -> io::Result<Directory> {
         let buckets =
@@ -278,7 +282,7 @@ impl Directory {
         }
     }
 
-    /// From now on it knows the groups of its entries, or does not. What is there already is of no group.
+    /// Starts or stops tracking the groups of entries. Existing entries belong to no group.
     pub fn change_tags(&mut self, tags: Option<Tags>) -> Option<Tags> {
         std::mem::replace(&mut self.tags, tags)
     }
@@ -291,14 +295,14 @@ impl Directory {
         self.tags.as_ref().map_or(0, Tags::memory_bytes)
     }
 
-    /// Of an entry.
+    /// The group of an entry.
     #[inline]
     pub fn group_at(&self, slot: Slot) -> Group {
         let tags = self.tags.as_ref();
         tags.map_or(Group::NORMAL, |tags| tags.get(slot.bucket, slot.way.into()))
     }
 
-    /// A bit for each place of a bucket that is of a group.
+    /// A bit for each way of a bucket whose entry belongs to `group`.
     pub fn ways_of(&self, bucket: u32, group: Group) -> u8 {
         let of = |way: &usize| {
             let tags = self.tags.as_ref();
@@ -307,7 +311,7 @@ impl Directory {
         (0..WAYS).filter(of).fold(0, |ways, way| ways | 1 << way)
     }
 
-    /// An entry is of this group.
+    /// Assigns an entry to a group.
     #[inline]
     pub fn mark(&mut self, slot: Slot, group: Group) {
         self.tag(slot.bucket, slot.way.into(), group);
@@ -320,14 +324,14 @@ impl Directory {
         }
     }
 
-    /// Entries that are known to be of a group; 0 for [`Group::NORMAL`].
+    /// Entries known to belong to a group; 0 for [`Group::NORMAL`].
     #[inline]
     pub fn count(&self, group: Group) -> u64 {
         self.tags.as_ref().map_or(0, |tags| tags.count(group))
     }
 
-    /// Groups that are not `used` stand for other pages from now on: the entries in `count` buckets from `first` on are of them no more.
-    /// How many entries of such groups are left elsewhere.
+    /// Removes the entries in `count` buckets, starting at `first`, from every group that is not `used`, because such a
+    /// group will denote other pages. Returns how many entries of such groups remain elsewhere.
     pub fn forget_unused(
         &mut self,
         first: usize,
@@ -350,7 +354,8 @@ impl Directory {
         unused().map(|group| tags.count(group)).sum()
     }
 
-    /// Takes over what another process has left, as far as `keep` says so. How many entries were left, and how many not.
+    /// Attaches the entries of a previous process, except those for which `keep` is false. Returns the numbers of kept
+    /// and dropped entries.
     pub fn adopt(&mut self, mut keep: impl FnMut(Entry) -> bool) -> (u64, u64) {
         debug_assert_eq!((self.used, self.gone), (0, 0), "adopted before");
         let (mut kept, mut dropped) = (0, 0);
@@ -374,29 +379,29 @@ impl Directory {
         self.buckets.memory_bytes()
     }
 
-    /// Pages entered.
+    /// Pages in the directory.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Entries that have gone so far, for whatever reason.
+    /// Entries removed so far, for any reason.
     pub fn gone(&self) -> u64 {
         self.gone
     }
 
-    /// Breaks it: there is one entry more than is counted.
+    /// Corrupts the counts: one entry more than `used`.
     #[cfg(test)]
     pub fn forget_one_entered(&mut self) {
         self.used -= 1;
     }
 
-    /// Breaks it: an entry that has gone is not counted.
+    /// Corrupts the counts: one removed entry is missing from `gone`.
     #[cfg(test)]
     pub fn forget_one_gone(&mut self) {
         self.gone -= 1;
     }
 
-    /// Pages for which it was sized.
+    /// Number of pages that it was sized for.
     pub fn capacity(&self) -> u64 {
         (self.buckets.len() * WAYS) as u64 * LOAD_PERCENT / 100
     }
@@ -425,7 +430,7 @@ impl Directory {
         }) as u32
     }
 
-    /// Whether the entry of one page can be found in search of the other.
+    /// Whether a lookup of one page finds the entry of the other.
     pub fn look_alike(&self, one: PageId, other: PageId) -> bool {
         let (a, b) = (self.key(one), self.key(other));
         let alike = a.fingerprint == b.fingerprint;
@@ -434,8 +439,8 @@ impl Directory {
             && (a.bucket == b.bucket || self.other(a.bucket, a.fingerprint) == b.bucket)
     }
 
-    /// What an entry says about its page, the same for the page and for its entry wherever that is: fingerprint and the
-    /// lower of its buckets, mixed.
+    /// Hash of the fingerprint and the lower bucket: the same for a page and for its entry, in whichever bucket that
+    /// is.
     pub fn identity(&self, key: Key) -> u64 {
         let lower = key.bucket.min(self.other(key.bucket, key.fingerprint));
         mix64(u64::from(lower) << 14 | u64::from(key.fingerprint))
@@ -450,7 +455,7 @@ impl Directory {
         })
     }
 
-    /// Entries of pages on devices in a bucket.
+    /// Entries of a bucket whose pages are on devices.
     pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
         let entries = &self.buckets[bucket as usize];
         let found: [Option<(Slot, Entry)>; WAYS] = std::array::from_fn(|way| {
@@ -492,7 +497,7 @@ impl Directory {
         self.buckets[slot.bucket as usize].get(slot.way.into())
     }
 
-    /// Changes everything but the identity.
+    /// Changes all fields except the fingerprint.
     pub fn replace(&mut self, slot: Slot, entry: Entry) {
         let bucket = &mut self.buckets[slot.bucket as usize];
         let fingerprint = bucket.marks[usize::from(slot.way)] >> 2;
@@ -509,8 +514,8 @@ impl Directory {
         entry
     }
 
-    /// Enters a page that has no match. When there is no place, and none can be made in a bounded number of steps, the
-    /// entry with the lowest clock among the page's twelve gives way and is returned.
+    /// Inserts a page that has no match. If both buckets are full and a bounded number of moves frees no way, it evicts
+    /// and returns the entry with the lowest clock among the page's twelve.
     pub fn insert(&mut self, key: Key, entry: Entry, group: Group) -> Option<Entry> {
         debug_assert!(self.find(key).is_none());
         let candidates = [key.bucket, self.other(key.bucket, key.fingerprint)];
@@ -547,8 +552,8 @@ impl Directory {
         None
     }
 
-    /// Frees a way of a full bucket by moving one entry to its other bucket, where a way is free (`depth` 1) or can be freed
-    /// in the same manner. Returns the way.
+    /// Frees a way of a full bucket by moving one entry to its other bucket. That bucket has a free way (`depth` 1), or
+    /// gets one by the same procedure. Returns the way.
     fn vacate(&mut self, bucket: u32, depth: u32) -> Option<usize> {
         for way in 0..WAYS {
             let fingerprint = self.buckets[bucket as usize].marks[way] >> 2;
@@ -561,14 +566,15 @@ impl Directory {
                 None if depth > 1 => self.vacate(other, depth - 1),
                 None => None,
             };
-            // Vacating `other` may have moved an entry into this bucket's place; then look at the way again.
+            // Vacating `other` may have moved an entry into this way, so check the way again.
             if let Some(free) = free {
                 if self.buckets[bucket as usize].marks[way] >> 2 == fingerprint {
                     let entry = self.buckets[bucket as usize].get(way);
                     if left_out!(ClearFirst) {
                         self.buckets[other as usize].set(free, fingerprint, entry);
                     }
-                    // In this order: two of one page would survive a death between the two, and a write drops only one.
+                    // Clear first: after a crash between the two stores, two entries of one page would survive, and a
+                    // write drops only one.
                     self.buckets[bucket as usize].clear(way);
                     self.buckets[other as usize].set(free, fingerprint, entry);
                     if let Some(tags) = &mut self.tags {
@@ -583,7 +589,7 @@ impl Directory {
         None
     }
 
-    /// All entries.
+    /// Calls `act` for every entry.
     pub fn for_each(&self, mut act: impl FnMut(Slot, Entry)) {
         for (bucket, entries) in self.buckets.iter().enumerate() {
             for way in (0..WAYS).filter(|&way| entries.marks[way] != 0) {
@@ -596,7 +602,7 @@ impl Directory {
         }
     }
 
-    /// Entries are counted, and each is the only one that is found in search of its page.
+    /// Verifies that `used` counts all entries, and that each is the only match of its page.
     pub fn validate(&self, findings: &mut Findings) {
         let mut used = 0;
         self.for_each(|slot, entry| {
@@ -639,7 +645,7 @@ impl Directory {
         }
     }
 
-    /// Removes the entries of `count` buckets from `first` on for which `condemned` says so.
+    /// Removes the entries for which `condemned` is true, from `count` buckets starting at `first`.
     pub fn sweep(&mut self, first: usize, count: usize, mut condemned: impl FnMut(Entry) -> bool) {
         let end = first.saturating_add(count).min(self.buckets.len());
         let mut removed = 0;
@@ -672,7 +678,7 @@ mod tests {
         PageId::new(FileId(n % 7), n)
     }
 
-    /// Makes the page of an entry one step hotter.
+    /// Increments the clock of an entry, up to 3.
     fn heat_up(directory: &mut Directory, slot: Slot) {
         let entry = directory.get(slot);
         let clock = (entry.clock + 1).min(3);
@@ -728,7 +734,7 @@ mod tests {
             let slot = d.find(d.key(page(n)));
             slot.is_some_and(|slot| d.get(slot).check == n)
         });
-        // The rest were replaced by pages of the same fingerprint and buckets.
+        // Pages of the same fingerprint and buckets replaced the rest.
         assert!(found.count() > pages as usize - 200);
     }
 
@@ -795,7 +801,7 @@ mod tests {
                 random = crate::page::mix64(random + 1);
                 let n = (random >> 8) as u32 % (capacity as u32 * 2);
                 let key = d.key(page(n));
-                // The identity of an entry: its fingerprint and the lower of its two buckets.
+                // An entry's identity: its fingerprint and the lower of its two buckets.
                 let identity = (
                     key.bucket.min(d.other(key.bucket, key.fingerprint)),
                     key.fingerprint,

@@ -1,33 +1,38 @@
-//! The facade: what the hooks of a server call.
+//! The facade: functions that the server's hooks call.
 //!
-//! # The life of a page
+//! # Life of a page
 //!
-//! 1. *Offered* by the thread that has read or written it: [`Extension::offer`] asks the policy, copies the bytes into a frame
-//!    of staging, and enters the frame into the directory of the page's instance - if, under the instance's lock, the
-//!    ticket is still current. From now on the page is served from the frame.
-//! 2. *Written* by the writer of some device, among others in one large write. Then, under the lock, the entry is turned from
-//!    the frame to the place on the device, if it still refers to that frame, and the frame is free again.
-//! 3. *Hit*: [`Extension::read`] finds the entry under the lock, reads without it - so that a read can be given up, into
-//!    memory of our own; without a bound in time straight into the caller's buffer, where alignment allows - and believes what it has read only if the check of the bytes is the entry's, and the entry is still
-//!    there. The latter need not be looked at if nothing in the segment was written anew (its sequence number) and no entry
-//!    of the instance has gone (its count of removals), by a write, an eviction or otherwise, since the entry was found.
-//! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry turned to the new place as in 2.
-//! 5. *Dropped* by [`Extension::invalidate`], which a write calls after it has moved the generation and before it is
-//!    forwarded; or *evicted* to make room for another; or swept away with its device.
+//! 1. *Offered* by the thread that has read or written it. [`Extension::offer`] asks the policy and copies the bytes into a
+//!    frame of staging. It enters the frame into the directory of the page's instance if the ticket is still current under
+//!    the instance's lock. From then on the page is served from the frame.
+//! 2. *Written* by the writer of a device, as part of one large write. Under the lock, the writer then switches the entry
+//!    from the frame to the place on the device, if it still refers to that frame. Then the frame is free again.
+//! 3. *Hit*: [`Extension::read`] finds the entry under the lock and reads without it. A bounded read goes into memory of the
+//!    extension, so that it can be abandoned. An unbounded read goes straight into the caller's buffer where alignment
+//!    allows. The bytes are trusted only if their check equals the entry's check and the entry is still there. The entry
+//!    need not be looked up again in one case: since it was found, the segment's sequence number has not changed, and the
+//!    instance's count of removals (by a write, an eviction or otherwise) has not changed either.
+//! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry switched to the new place as in 2.
+//! 5. *Dropped* by [`Extension::invalidate`], which a write calls after it has incremented the generation and before it is
+//!    forwarded; or *evicted* to make room for another page; or removed together with its device.
 //!
-//! At any time a page has at most one entry, and the entry alone decides what is served: frames and places on devices
-//! without an entry are garbage, to be collected by whoever comes by.
+//! A page has at most one entry at any time, and the entry alone decides which bytes are served. Frames and places on
+//! devices without an entry are garbage, which is collected later.
 //!
-//! # Locks, in the order in which they may be taken
+//! # Lock order
 //!
 //! 1. the writers of an extension without threads ([`Extension::pump`])
 //! 2. the lock of one instance (never two)
-//! 3. leaves, under which nothing else is taken: free frames of staging; reason and remark of a device's health; the
-//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for reads with a
-//!    bound, which is only tried.
+//! 3. leaves, under which nothing else is locked: free frames of staging; reason and remark of a device's health; the
+//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for bounded reads,
+//!    which is only tried.
 //!
-//! No lock is held during I/O or while a page is copied, but for that of the slot which is read into. Calls other than `open`, `statistics` and their like allocate
-//! nothing, but for the memory of a slot at its first use, and the tables of files and of forgotten files as they grow.
+//! No lock is held during I/O or while a page is copied, except the lock of the slot that is read into.
+//!
+//! # Allocation
+//!
+//! Calls other than `open`, `statistics` and the like allocate nothing, with these exceptions: the memory of a slot at its
+//! first use, and the tables of files and of forgotten files when they grow.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -50,14 +55,14 @@ use crate::staging::Staging;
 use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 use crate::writer::{Step, Writer};
 
-/// How long closing waits for writers that hang in a system call.
+/// Longest wait of `drop` for writers that hang in a system call.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Ranges longer than this are cut to the pages that the file has had here.
+/// Longer ranges are limited to the pages that the file has had in the cache.
 const LONG_RANGE: u32 = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadOutcome {
-    /// The buffer holds the page, proven.
+    /// The buffer holds the verified page.
     Hit,
     /// The contents of the buffer are undefined.
     Miss(MissReason),
@@ -69,7 +74,7 @@ pub enum MissReason {
     Absent,
     /// Cached, but on a device that has failed.
     DeviceFailed,
-    /// The read of the device failed or came short.
+    /// The read of the device failed or was short.
     DeviceError,
     /// The segment of the page was reclaimed during the read.
     Reclaimed,
@@ -77,23 +82,23 @@ pub enum MissReason {
     Invalidated,
     /// The bytes read were not the page; its entry was dropped.
     FailedProof,
-    /// What was found is another page with the same fingerprint; its entry was dropped.
+    /// The bytes belong to another page with the same fingerprint; the entry was dropped.
     Collision,
     /// Not the length of a page, or not the length with which the page was cached.
     Unsuitable,
 }
 
-/// Where offered bytes come from.
+/// Origin of offered bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     Read,
-    /// Read on behalf of another server, which has asked for the page so often of late: [`Extension::heat`].
+    /// Read on behalf of another server; `count` is its recent access count of the page ([`Extension::heat`]).
     Warm {
         /// 1 to [`MOST_HEAT`](crate::MOST_HEAT).
         count: u8,
     },
     Write {
-        /// What `invalidate` returned before the write.
+        /// Return value of `invalidate` before the write.
         was_cached: bool,
     },
 }
@@ -102,35 +107,35 @@ pub enum Source {
 pub enum OfferOutcome {
     Admitted,
     AlreadyCached,
-    /// By the policy.
+    /// By the policy, or by the limit of the page's group.
     Rejected,
     StagingFull,
     /// The daily write limit is used up.
     WriteLimit,
-    /// A write has begun since the ticket was given.
+    /// A write has begun since the ticket was issued.
     Stale,
     /// Not the length of a page, or no device is active.
     Unsuitable,
 }
 
-/// What [`Extension::inspect`] found.
+/// Result of [`Extension::inspect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inspected {
     Absent,
-    /// It could not be read, or failed its proof, as a page does that was damaged, or moved just then. It would not have been
-    /// served.
+    /// The page could not be read or failed its check: it is damaged, or was moved at that moment. A read would not have
+    /// returned it.
     Unproven,
-    /// Its device has failed, or does not answer just now.
+    /// Its device has failed, or does not answer at present.
     Unanswered,
     Copied,
 }
 
-/// What outlives the process, at rest.
+/// The idle state that outlives the process.
 #[derive(Debug)]
 pub struct Frozen {
-    /// Of the cache files and the directories.
+    /// Session of the cache files and the directories.
     pub session: u64,
-    /// The directories. Its descriptor shares the lock of the arena.
+    /// The file with the directories. Its descriptor shares the lock of the arena.
     pub arena: File,
     /// The cache files.
     pub devices: Vec<Arc<PathBuf>>,
@@ -138,11 +143,11 @@ pub struct Frozen {
 
 /// A second-level cache of clean pages.
 ///
-/// Dropping it stops the writers, waiting a few seconds at most, and removes the cache files. Calls of other threads must
-/// have returned before.
+/// Dropping it stops the writers, waits a few seconds at most, and removes the cache files. Calls of other threads must have
+/// returned before.
 pub struct Extension {
     pub(crate) shared: Arc<Shared>,
-    /// Writers that `pump` drives; none if they have threads.
+    /// Writers that `pump` drives; empty if they have threads.
     pub(crate) inline: Mutex<Vec<Writer>>,
 }
 
@@ -150,12 +155,12 @@ impl Extension {
     /// Opens the devices and starts a thread for each.
     ///
     /// # Errors
-    /// Says what is wrong with the configuration, a device or the memory. Nothing is left behind then.
+    /// The configuration, a device or the memory is unusable. `open` then leaves nothing behind.
     pub fn open(config: Config, generations: Arc<Generations>) -> Result<Extension, OpenError> {
         Self::open_with(&config, generations, Arc::new(|file| Box::new(file)), true)
     }
 
-    /// Opens an extension without threads: nothing is written but by [`Extension::pump`]. For replays and tests.
+    /// Opens an extension without threads: only [`Extension::pump`] writes. For replays and tests.
     ///
     /// # Errors
     /// As `open`.
@@ -197,8 +202,8 @@ impl Extension {
         Ok(extension)
     }
 
-    /// Drops the entries of the pages. Call after `Generations::begin_write` or `bump` and before the write is forwarded.
-    /// Returns whether any was cached.
+    /// Removes the entries of the pages. Call after `Generations::begin_write` or `bump` and before the write is forwarded.
+    /// Returns whether any page was cached.
     pub fn invalidate(&self, file: FileId, first: u32, pages: u32) -> bool {
         #[cfg(test)]
         if self.shared.store.canary.skip_invalidation() {
@@ -210,8 +215,8 @@ impl Extension {
         let mut last = first.saturating_add(pages - 1);
         let mut concerned = u64::MAX;
         if pages > LONG_RANGE {
-            // An insertion that comes after the look at its instance finds its ticket stale, so this is as good as visiting
-            // each page.
+            // An insertion after its instance was checked finds its ticket outdated. So this is equivalent to visiting each
+            // page.
             concerned = 0;
             let mut highest = 0;
             for (at, instance) in self.shared.instances.iter().enumerate() {
@@ -254,19 +259,20 @@ impl Extension {
         any
     }
 
-    /// What was taken over from another process.
+    /// Pages recovered from another process.
     pub fn inherited(&self) -> &Inherited {
         &self.shared.inherited
     }
 
-    /// Tells the contents from those of any other opening, if they outlive the process.
+    /// Identifies the contents of this opening, if they outlive the process.
     pub fn session(&self) -> Option<u64> {
         self.shared.arena.as_ref()?.session()
     }
 
-    /// Pages of the file up to `highest` may have been inherited, and be asked for; about `pages` of them. To be said of each file whose inherited pages are
-    /// what it has now, before it is asked for or written; of all such files before anything else is offered, since what is in no
-    /// file of which it was said is garbage.
+    /// Declares that persisted pages of the file up to `highest`, about `pages` of them, may be served.
+    ///
+    /// Call it for each file whose persisted pages equal its current contents, before the file is read or written. Call it for
+    /// all such files before anything else is offered: persisted pages of other files count as garbage.
     pub fn inherit_file(&self, file: FileId, highest: u32, pages: u64) {
         if leaves_out(Rule::Files) {
             return;
@@ -278,15 +284,16 @@ impl Extension {
         }
     }
 
-    /// What is on the devices, and the directories if they outlive the process, are left to the next when the extension is
-    /// dropped. What is staged is lost.
+    /// Persists the devices' contents for the next process when the extension is dropped, and the directories if they outlive
+    /// the process. Staged pages are lost.
     pub fn leave(&self) {
         self.shared.store.devices.iter().for_each(Device::leave);
     }
 
-    /// As [`leave`](Self::leave), for the end of the process: ends the writers, so that nothing changes what is left but
-    /// [`invalidate`](Self::invalidate). To be called when nobody reads or offers pages any more. `None`: nothing outlives the process,
-    /// a device does not answer, or has kept its writer for longer than this.
+    /// Like [`leave`](Self::leave), for the end of the process: it also stops the writers, so that afterwards only
+    /// [`invalidate`](Self::invalidate) changes the persisted state. Call it when no thread reads or offers pages any longer.
+    ///
+    /// `None`: nothing outlives the process, a device does not answer, or a writer did not end within `patience`.
     pub fn freeze(&self, patience: Duration) -> Option<Frozen> {
         let shared = &self.shared;
         let (arena, session) = (shared.arena.as_ref()?, self.session()?);
@@ -303,7 +310,7 @@ impl Extension {
         })
     }
 
-    /// Whether all have ended.
+    /// Returns whether all threads have ended.
     fn end_threads(&self, patience: Duration) -> bool {
         for device in &self.shared.store.devices {
             device.health.overdue.submissions.stop();
@@ -315,21 +322,24 @@ impl Extension {
     pub fn set_io_capacity(&self, bytes_per_second: u64) {
         self.shared.pacer.set_rate(bytes_per_second);
     }
-    /// What each group may take of the cache. Groups that are not `used`, or whose pages are others from now on, are said so here first;
-    /// their pages are of no group until they are asked for. Entries of groups take memory, which is given back when there are none.
+    /// Sets each group's share of the cache. Memory for the entries' groups is allocated while a group is used, and released
+    /// otherwise.
+    ///
+    /// Before a group is retired or gets other pages, call it once without that group in `used`: its entries then belong to no
+    /// group until they are read again.
     ///
     /// # Errors
-    /// If there is no memory. Then nothing has changed.
+    /// There is not enough memory. Then nothing has changed.
     pub fn set_groups(&self, used: &[bool; Group::COUNT], limits: &Limits) -> std::io::Result<()> {
         self.shared.set_groups(used, limits)
     }
 
-    /// Pages of each group, as far as they were asked for since it has them; and how many it may have, 0 being no limit.
+    /// For each group: its pages, as far as they were read since the group exists; and its limit in pages, 0 being no limit.
     pub fn group_pages(&self) -> [(u64, u64); Group::COUNT] {
         self.shared.group_pages()
     }
 
-    /// For an extension opened without threads: writes what is staged. Whether there was anything to do.
+    /// For an extension opened without threads: writes the staged pages. Returns whether there was work.
     pub fn pump(&self) -> bool {
         let mut worked = false;
         for writer in self.inline.lock().iter_mut() {
@@ -345,8 +355,8 @@ impl Extension {
         self.shared.store.staging.used()
     }
 
-    /// Bytes of memory that staged pages take now, with the books kept about them: part of `Statistics::memory_bytes`. The
-    /// rest of that grows with the number of pages.
+    /// Bytes of memory that staged pages occupy, including their metadata: part of `Statistics::memory_bytes`. The other part
+    /// grows with the number of pages.
     pub fn staging_memory_bytes(&self) -> u64 {
         let staging = &self.shared.store.staging;
         Staging::memory_needed(staging.capacity()) - staging.untouched()
@@ -356,7 +366,7 @@ impl Extension {
         crate::report::statistics(&self.shared)
     }
 
-    /// Reads served by the cache, from lookup to proof; without adding up all other figures.
+    /// Latency of reads served by the cache, from lookup to verification. Does not compute the other statistics.
     pub fn read_latency(&self) -> HistogramSnapshot {
         self.shared.latency.snapshot()
     }
@@ -378,7 +388,7 @@ impl Extension {
             .collect()
     }
 
-    /// Whether a device has failed. One that does not answer in time has not: what it holds is there again when it does.
+    /// Whether a device has failed. A device that does not answer in time has not failed: its pages are served again later.
     pub fn has_failed(&self) -> bool {
         let devices = &self.shared.store.devices;
         devices.iter().any(|device| !device.health.active())
@@ -403,7 +413,7 @@ impl Extension {
 impl Drop for Extension {
     fn drop(&mut self) {
         self.end_threads(PATIENCE);
-        // Writers with threads have closed their devices, or will as soon as the system lets them.
+        // Writers with threads have closed their devices, or will do so when their system call returns.
         if !self.inline.lock().is_empty() {
             self.shared
                 .store

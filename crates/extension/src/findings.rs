@@ -1,11 +1,11 @@
-//! What a look at the books finds: each part adds its own, [`crate::validate`] collects them.
+//! Inconsistencies in the engine's state. Each part reports its own, [`crate::validate`] collects them.
 
-/// Collects what does not agree.
+/// Collects inconsistencies.
 #[derive(Default)]
 pub(crate) struct Findings(pub Vec<String>);
 
 impl Findings {
-    /// More would tell nobody more.
+    /// Maximum number of findings; more would not help to find the fault.
     const MOST: usize = 20;
 
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {

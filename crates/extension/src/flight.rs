@@ -1,18 +1,18 @@
-//! Several writes of a device under way at once.
+//! Concurrent writes of a device.
 //!
-//! Pages of whole blocks are written from their frames as they lie there, without a copy: a *flight* is one write of up to
-//! 256 KiB, with the pages that are in it. Flights land in any order. When one has, the entries of its pages are turned, as
-//! after any other write; when it has failed, they are removed, and so is the device. A footer flies, too.
+//! Pages of whole blocks are written from their frames in place, without a copy. A *flight* is one write of up to 256 KiB
+//! and its pages. Flights land in any order. When a flight has landed, its pages' entries are switched to the device, as
+//! after any other write. If it failed, the entries are removed and the device fails. A footer is a flight, too.
 //!
-//! No two flights touch the same block. Within a segment, each place is written once while it is open, and pages that are not
-//! whole blocks, which share some, are not flown: they are copied into the chunk and written by the writer itself. A segment is
-//! reclaimed only when nothing is on the way to it ([`Flights::destinations`]): until then the entries do not tell what is
-//! alive in it. And nothing is purged before everything has landed.
+//! No two flights touch the same block. Within a segment each place is written once while the segment is open. Pages that
+//! are not whole blocks share blocks, so they are never flown: the writer copies them into the chunk and writes that
+//! synchronously. A segment is reclaimed only when no flight targets it ([`Flights::destinations`]): until then the entries
+//! do not show which of its pages are live. Purging waits until everything has landed.
 //!
-//! Footers of the segments that are likely to be reclaimed next are read ahead in the same way ([`Ahead`]), so that the writer
-//! need not wait for them between two writes.
+//! Footers of the likely next victims are read ahead in the same way ([`Ahead`]), so that the writer does not wait for them
+//! between two writes.
 //!
-//! Without a queue ([`crate::device::queue`]) nothing flies.
+//! Without a queue ([`crate::device::queue`]) there are no flights.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,32 +28,32 @@ use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::Site;
 use crate::wake::TICK;
 
-/// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.
+/// Longest footer that is flown: that of a segment of 16 KiB pages.
 pub(crate) const FLOWN_FOOTER: usize = 2 * BLOCK;
 
-/// So many writes may be under way however few requests the disk has.
+/// Minimum of concurrent writes, however few requests the disk has.
 const LEAST_FLIGHTS: usize = 2;
 
-/// Writes are begun together when there are so many, or so many bytes.
+/// Writes are started together once this many, or this many bytes, have been submitted.
 const BATCH: usize = 4;
 const BATCH_BYTES: usize = 64 << 10;
 
-/// When all that may be is under way, so many are waited for, so that the writer wakes less often than for each of them.
+/// When the limit is reached, the writer waits for this many writes, so that it wakes less often than once a write.
 const AWAITED: usize = 2;
 
-/// A write that is under way, or the room for one.
+/// A write in flight, or a free slot for one.
 struct Flight {
     under_way: bool,
     segment: u32,
     offset: u64,
     parts: Vec<Part>,
-    /// Empty if it is a footer.
+    /// Empty for a footer.
     batch: Batch,
     footer: Bounce,
     began: Instant,
 }
 
-// SAFETY: the parts point into frames and the footer, which batch and flight hold.
+// SAFETY: the parts point into frames that `batch` holds, or into `footer` of the same flight.
 unsafe impl Send for Flight {}
 
 impl Flight {
@@ -69,7 +69,7 @@ enum Reading {
     Done,
 }
 
-/// The footer of a segment that may be reclaimed soon, or room for one.
+/// The footer of a segment that may be reclaimed soon, or a free slot for one.
 struct Ahead {
     reading: Reading,
     segment: u32,
@@ -78,21 +78,21 @@ struct Ahead {
     memory: Bounce,
 }
 
-/// The writes of a writer that may be under way, and what it reads ahead.
+/// A writer's concurrent writes and its read-ahead.
 pub(crate) struct Flights {
-    /// First, so that it waits for what is under way before anything else is let go.
+    /// First field: its drop waits for all requests before the memory below is released.
     queue: Option<Box<dyn Queue>>,
-    /// What the queue is for.
+    /// The file that the queue was made for.
     file: Option<Arc<CacheFile>>,
     flights: Vec<Flight>,
     ahead: Vec<Ahead>,
     landed: Vec<(usize, std::io::Result<usize>)>,
-    /// Of the writes under way: how many, bytes of their frames, requests of the disk.
+    /// Writes in flight: their number, the bytes of their frames, their disk requests.
     count: usize,
     held: usize,
     requests: usize,
     reads: usize,
-    /// Of those that are not begun: how many, and their bytes.
+    /// Submitted requests that the kernel has not been given: their number and bytes.
     unbegun: usize,
     unbegun_bytes: usize,
 }
@@ -135,27 +135,27 @@ impl Flights {
         }
     }
 
-    /// Whether writes can be flown.
+    /// Whether concurrent writes are possible: there is a queue.
     pub fn possible(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// Whether anything is under way.
+    /// Whether any write or read is in flight.
     pub fn any(&self) -> bool {
         self.under_way() > 0
     }
 
-    /// How many writes and reads are under way.
+    /// Number of writes and reads in flight.
     pub fn under_way(&self) -> usize {
         self.count + self.reads
     }
 
-    /// Bytes of the frames that are held.
+    /// Bytes of the frames that the flights hold.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Room for one more, while those under way take fewer requests of the disk than this.
+    /// A free slot, if the disk requests in flight are fewer than `most_requests` or the minimum of flights is not reached.
     fn free(&self, most_requests: usize) -> Option<usize> {
         if self.requests + self.reads >= most_requests && self.count >= LEAST_FLIGHTS {
             return None;
@@ -163,7 +163,7 @@ impl Flights {
         self.flights.iter().position(|flight| !flight.under_way)
     }
 
-    /// Begins what was submitted, before something that may take a while.
+    /// Starts submitted requests. Call before a step that may take long.
     pub fn begin(&mut self) {
         if self.unbegun > 0 {
             (self.unbegun, self.unbegun_bytes) = (0, 0);
@@ -173,7 +173,7 @@ impl Flights {
         }
     }
 
-    /// Segments to which something is on the way.
+    /// Segments that a flight targets.
     pub fn destinations(&self, segments: &mut Vec<u32>) {
         segments.clear();
         for flight in self.flights.iter().filter(|flight| flight.under_way) {
@@ -183,7 +183,7 @@ impl Flights {
         }
     }
 
-    /// The segments whose footers were read ahead, and are still theirs.
+    /// Segments whose footer was read ahead and is still current.
     pub fn ahead<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = u32> + 'a {
         let done = |ahead: &&Ahead| {
             ahead.reading == Reading::Done && ahead.sequence == device.table.sequence(ahead.segment)
@@ -191,7 +191,7 @@ impl Flights {
         self.ahead.iter().filter(done).map(|ahead| ahead.segment)
     }
 
-    /// What is counted of the writes and reads under way.
+    /// Checks the counters against the flights and reads.
     pub fn validate(&self, findings: &mut Findings) {
         let under_way = || self.flights.iter().filter(|flight| flight.under_way);
         findings.equal(self.count, under_way().count(), "writes under way");
@@ -206,15 +206,15 @@ impl Flights {
         findings.equal(self.reads, reads.count(), "reads under way");
     }
 
-    /// What was read ahead is of no use any more. Nothing is under way.
+    /// Drops the footers read ahead. Nothing may be in flight.
     pub fn forget_ahead(&mut self) {
         for ahead in &mut self.ahead {
             ahead.reading = Reading::No;
         }
     }
 
-    /// Reads the footers of these segments, which are of `length` bytes, as far as there is room: what was read ahead of
-    /// segments with more than `near` units alive gives way.
+    /// Reads the footers of these segments, each of `length` bytes, while there is room. Footers read ahead for segments with
+    /// more than `near` live units are replaced.
     pub fn read_ahead(&mut self, device: &Device, segments: &[u32], length: usize, near: u32) {
         if length == 0 || length > FLOWN_FOOTER {
             return;
@@ -224,7 +224,7 @@ impl Flights {
         };
         let most = device.submissions().most_of_writes();
         for &segment in segments {
-            // The servers' reads keep their part of the requests.
+            // Leave part of the requests to the server's reads.
             if self.requests + self.reads >= most {
                 return;
             }
@@ -252,7 +252,7 @@ impl Flights {
             let memory = ahead.memory.bytes_mut().as_mut_ptr();
             let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
             let offset = end - length as u64;
-            // SAFETY: nobody uses the memory until the read has landed.
+            // SAFETY: nothing else uses the memory until the read has landed.
             if !unsafe { queue.read(DEPTH + at, memory, length, offset) } {
                 return;
             }
@@ -269,7 +269,7 @@ impl Flights {
         under_way.map(|flight| flight.began).min()
     }
 
-    /// Gets a queue for the file that the device has now. Nothing is under way.
+    /// Creates a queue for the device's current file. Does nothing while requests are in flight.
     pub fn prepare(&mut self, at: Site<'_>) {
         let file = at.device.file();
         if self.file.as_ref().is_some_and(|f| Arc::ptr_eq(f, &file)) || self.any() {
@@ -280,18 +280,18 @@ impl Flights {
         self.file = Some(file);
     }
 
-    /// Lets go of the file. Nothing is under way.
+    /// Releases the queue and the file. Nothing may be in flight.
     pub fn end(&mut self) {
         self.queue = None;
         self.file = None;
     }
 
-    /// Waits until so many bytes may be written.
+    /// Waits until the pacer permits this many bytes.
     pub fn pace(&mut self, at: Site<'_>, bytes: usize) {
         let (shared, bytes) = (at.shared, bytes as u64);
         shared.budget.charge(bytes, shared.clock.now());
         while let Some(time) = shared.pacer.take(bytes, shared.clock.now()) {
-            // In small pieces: the capacity may be raised meanwhile, and what lands is not under way any more.
+            // In short steps: the rate may be raised during the wait, and landed writes release their frames.
             let time = time.min(TICK);
             #[cfg(test)]
             let passed = shared.clock.skip(time);
@@ -308,8 +308,10 @@ impl Flights {
         }
     }
 
-    /// Begins to write gathered pages at `offset` of the file, in this segment, and takes them over. If there is no room for the
-    /// write any more, they are left.
+    /// Starts to write gathered pages at `offset` of the file, which is in this segment, and takes ownership of them.
+    ///
+    /// # Errors
+    /// The device has failed or the extension closes. The caller keeps the pages.
     pub fn launch(
         &mut self,
         at: Site<'_>,
@@ -329,7 +331,7 @@ impl Flights {
         Ok(())
     }
 
-    /// Begins to write the footer of a full segment.
+    /// Starts to write the footer of a full segment.
     pub fn launch_footer(
         &mut self,
         at: Site<'_>,
@@ -371,21 +373,21 @@ impl Flights {
         self.unbegun_bytes += bytes;
         device.submissions().begin_write(bytes);
         if self.count == 1 {
-            // Before: the kernel may hold the writer up while it submits.
+            // Must precede the submission: the kernel may block the writer there.
             device.speed.set_oldest(self.oldest());
         }
         let flight = &self.flights[slot];
         if let Some(queue) = &mut self.queue {
-            // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
+            // SAFETY: the flight holds the frames and the footer until it has landed.
             unsafe { queue.submit(slot, &flight.parts, flight.offset) };
         }
         if self.unbegun >= BATCH || self.unbegun_bytes >= BATCH_BYTES {
-            // What has landed holds frames.
+            // Landed flights still hold frames.
             self.land(at, 1, Duration::ZERO);
         }
     }
 
-    /// Room for a flight, once there is; `None`: the device was failed meanwhile, or everything ends.
+    /// Waits for a free slot; `None`: the device failed, or the extension closes.
     fn free_slot(&mut self, at: Site<'_>) -> Option<usize> {
         let (shared, device) = (at.shared, at.device);
         loop {
@@ -396,13 +398,13 @@ impl Flights {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            // Where few may be under way, one that has landed makes room.
+            // If only few may be in flight, wait for a single one.
             let wanted = AWAITED.min(self.count.saturating_sub(1)).max(1);
             self.land(at, wanted, TICK);
         }
     }
 
-    /// The end of the segment, if it was read ahead.
+    /// The footer of the segment, if it was read ahead.
     pub fn footer_ahead(&mut self, at: Site<'_>, segment: u32) -> Option<&mut [u8]> {
         let (shared, device) = (at.shared, at.device);
         let of = |ahead: &Ahead| ahead.reading != Reading::No && ahead.segment == segment;
@@ -420,7 +422,7 @@ impl Flights {
             .then(|| &mut ahead.memory.bytes_mut()[..ahead.length])
     }
 
-    /// Does what is to be done about writes that have landed. Waits for so many, but not longer than this.
+    /// Processes landed writes and reads. Waits for `wanted` of them, but no longer than `wait`.
     pub fn land(&mut self, at: Site<'_>, wanted: usize, wait: Duration) {
         if !self.any() {
             return;
@@ -436,7 +438,7 @@ impl Flights {
                 Some(ahead) => self.arrive_ahead(at.device, ahead, result),
             }
         }
-        // Also if none has landed: other writes of this device were measured meanwhile.
+        // Even if none has landed: other writes of this device were measured during the wait.
         at.device.speed.set_oldest(self.oldest());
         self.landed = landed;
     }
@@ -451,7 +453,7 @@ impl Flights {
         self.reads -= 1;
         device.submissions().end_write(ahead.length);
         device.reads.add(1);
-        // If it failed it is read again when it is needed, and what is wrong is noted then.
+        // A failed read-ahead is not reported: reclaim repeats the read and records the error.
         ahead.reading = match result {
             Ok(read) if read == ahead.length => Reading::Done,
             _ => Reading::No,
@@ -479,7 +481,7 @@ impl Flights {
         }
     }
 
-    /// Waits until nothing is under way, or, if the device does not answer, until it is given up.
+    /// Waits until nothing is in flight, the device has failed, or the extension closes.
     pub fn settle(&mut self, at: Site<'_>) {
         while self.any() && at.device.health.active() && !at.shared.wake.stopped() {
             self.land(at, 1, TICK);

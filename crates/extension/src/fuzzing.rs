@@ -1,8 +1,8 @@
-//! What parses bytes of a cache file, for fuzzers. Compiled with the feature `fuzz` only.
+//! Parsers of cache-file bytes, for fuzzers. Compiled with the feature `fuzz` only.
 
 use crate::segment::format::{self, BLOCK, Header, SegmentName};
 
-/// The header of a cache file. What it says must be what it is written as.
+/// Decodes the header of a cache file. Encoding the result must reproduce it.
 pub fn header(bytes: &[u8]) {
     if let Ok(header) = Header::decode(bytes) {
         let mut block = vec![0; format::HEADER_BYTES];
@@ -11,8 +11,8 @@ pub fn header(bytes: &[u8]) {
     }
 }
 
-/// The footer of a segment, as it comes from the disk, and once more with the names and the checksum put right, so that
-/// what lies behind them is reached.
+/// Decodes the footer of a segment twice: as given, and with corrected names and checksum, so that the code behind
+/// these checks is reached.
 pub fn footer(bytes: &[u8]) {
     let name = SegmentName {
         session: 0x1122_3344_5566_7788,
@@ -24,7 +24,7 @@ pub fn footer(bytes: &[u8]) {
     let mut area = vec![0; bytes.len().next_multiple_of(BLOCK).max(BLOCK)];
     let end = area.len();
     area[end - bytes.len()..].copy_from_slice(bytes);
-    // The trailer is 64 bytes; a record is 16.
+    // The trailer has 64 bytes, a record 16.
     let count = u32::from(bytes.first().copied().unwrap_or_default());
     let trailer = end - 64;
     let table = trailer.saturating_sub(count as usize * 16);
@@ -49,7 +49,7 @@ pub fn packed(bytes: &[u8]) {
     for length in [1024, 16384, 65536] {
         let mut page = vec![0; length];
         format::unpack(bytes, &mut page);
-        // With a header that fits.
+        // With a matching header.
         let mut stored = vec![0; 8];
         format::encode_packed_header(bytes.len(), length, &mut stored);
         stored.extend(bytes);

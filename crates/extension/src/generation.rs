@@ -1,12 +1,13 @@
-//! Generations: how an insertion finds out that its bytes have grown old.
+//! Generations: how an insertion detects that its bytes are outdated.
 //!
-//! Each stripe holds, in one atomic word, a generation, the number of writes in flight and whether two writes have
-//! overlapped since none was in flight. A page belongs to the stripe that its owner and number hash to; two pages on one
-//! stripe only make the cache miss an insertion, never keep an old one.
+//! Each stripe is one atomic word: a generation, the number of writes in flight, and whether two writes have overlapped
+//! since none was in flight. The hash of owner and page number selects the stripe. Two pages on one stripe can only
+//! make the cache miss an insertion, never keep a stale page.
 //!
-//! The proof that nothing stale gets in needs the instance lock as well: a write moves the generation *first* and takes the
-//! lock to drop the entry *afterwards*; an insertion compares generations while it holds the lock. If the insertion's
-//! critical section comes first, the drop removes it; if it comes second, the lock makes the moved generation visible to it.
+//! The proof that no stale page is admitted also needs the instance lock. A write increments the generation *first*,
+//! and takes the lock to drop the entry *afterwards*. An insertion compares generations while it holds the lock. If the
+//! insertion's critical section comes first, the drop removes its entry. If it comes second, the lock makes the
+//! incremented generation visible to it.
 
 use crate::page::mix64;
 use crate::sync::{AtomicU64, Ordering};
@@ -24,13 +25,13 @@ const WRITERS: u64 = (1 << 23) - 1;
 const OVERLAP: u64 = 1 << 23;
 const GENERATION: u64 = 1 << 24;
 
-/// Generation and writes in flight, striped by a hash of owner and page. `owner` is the caller's number of the file object;
-/// it stays the same when the object's `FileId` changes. One per process, shared by every `Extension` opened in it.
+/// Generations and writes in flight, striped by a hash of owner and page. `owner` is the caller's number of the file
+/// object; it stays the same when the object's `FileId` changes. One per process, shared by every `Extension` in it.
 pub struct Generations {
     stripes: Box<[AtomicU64]>,
 }
 
-/// Stripe and generation seen at the beginning of a read or at the end of a write.
+/// Stripe and generation at the beginning of a read or at the end of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadTicket {
     stripe: u32,
@@ -57,7 +58,7 @@ impl Generations {
         mix64((u64::from(owner) << 32) | u64::from(page)) as usize % STRIPES
     }
 
-    /// Visits the stripe of each page. A range as long as there are stripes is taken to touch every stripe once.
+    /// Visits the stripe of each page. A range of at least as many pages as stripes visits every stripe once.
     fn each(&self, owner: u32, first: u32, pages: u32, mut visit: impl FnMut(usize, &AtomicU64)) {
         if pages as usize >= STRIPES {
             self.stripes
@@ -72,7 +73,7 @@ impl Generations {
         }
     }
 
-    /// `None` while a write is in flight on the stripe: what the read returns must not be offered.
+    /// `None` while a write is in flight on the stripe: then the bytes of the read must not be offered.
     pub fn begin_read(&self, owner: u32, page: u32) -> Option<ReadTicket> {
         let stripe = Self::stripe(owner, page);
         let word = self.stripes[stripe].load(Ordering::SeqCst);
@@ -82,7 +83,8 @@ impl Generations {
         })
     }
 
-    /// A write of these pages is about to be forwarded. Call before `Extension::invalidate`, which comes before the write.
+    /// Records a write of these pages before it is forwarded. Call before `Extension::invalidate`, which precedes the
+    /// write.
     pub fn begin_write(&self, owner: u32, first: u32, pages: u32) {
         self.each(owner, first, pages, |_, word| {
             update(word, |w| {
@@ -92,8 +94,9 @@ impl Generations {
         });
     }
 
-    /// The write has completed, well or not. For a single page: the ticket with which the written bytes may be offered if the
-    /// write succeeded; `None` if another write overlapped it, since nobody knows which of the two came last.
+    /// Records the end of a write, successful or not. For a single page it returns the ticket for offering the written
+    /// bytes if the write succeeded. It returns `None` if another write overlapped, because the order of the two is
+    /// unknown.
     pub fn end_write(&self, owner: u32, first: u32, pages: u32) -> Option<ReadTicket> {
         let mut ticket = None;
         self.each(owner, first, pages, |i, word| {
@@ -110,7 +113,7 @@ impl Generations {
         if pages == 1 { ticket } else { None }
     }
 
-    /// A change of these pages whose completion will not be seen.
+    /// Records a change of these pages whose completion the caller will not observe.
     pub fn bump(&self, owner: u32, first: u32, pages: u32) {
         self.each(owner, first, pages, |_, word| {
             update(word, |w| {
@@ -120,7 +123,7 @@ impl Generations {
         });
     }
 
-    /// Whether no write has begun on the stripe since the ticket was given.
+    /// Whether no write of the stripe began after the ticket was issued.
     pub fn is_current(&self, ticket: ReadTicket) -> bool {
         let word = self.stripes[ticket.stripe as usize].load(Ordering::SeqCst);
         word / GENERATION == ticket.generation && word & WRITERS == 0
@@ -128,10 +131,10 @@ impl Generations {
 }
 
 fn update(word: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
-    // Relaxed, also of an exchange that fails: only what the next exchange begins with.
+    // Relaxed, also for a failed exchange: the value only starts the next exchange.
     let mut old = word.load(Ordering::Relaxed);
-    // SeqCst keeps this word, the instance lock and the caller's own flags in one order that is easy to reason about; the
-    // cost is that of the locked instruction anyway.
+    // SeqCst puts this word, the instance lock and the caller's own flags into one total order, which is easy to reason
+    // about. The locked instruction costs the same anyway.
     while let Err(seen) =
         word.compare_exchange_weak(old, change(old), Ordering::SeqCst, Ordering::Relaxed)
     {

@@ -1,22 +1,22 @@
-//! Groups of pages: what the rules for tables make a page's file to the engine.
+//! Page groups: how the table rules classify the file of a page.
 //!
-//! Whoever calls says with each page which group it is of ([`Group::NORMAL`] if there are no rules). Pages of the group
-//! [`PREFERRED`](Group::PREFERRED) compete with a bonus, and each other group may take a part of the cache at most. Directories know the
-//! groups of their entries ([`Tags`](crate::directory::tags::Tags)) only while there are rules that need it.
+//! The caller passes the group of each page ([`Group::NORMAL`] if there are no rules). Pages of the group
+//! [`PREFERRED`](Group::PREFERRED) compete with a bonus. Each other group may take a limited part of the cache.
+//! Directories track the groups of their entries ([`Tags`](crate::directory::tags::Tags)) only while rules need it.
 
 /// A group. Its number is below [`Group::COUNT`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Group(u8);
 
-/// Percent of the cache that each group may take, by its number; 0: the group is not used, or has no limit.
+/// Maximum percentage of the cache per group number; 0: the group is unused, or has no limit.
 pub type Limits = [u8; Group::COUNT];
 
 impl Group {
-    /// Four bits tell them apart.
+    /// Group numbers have four bits.
     pub const COUNT: usize = 16;
     /// As if there were no groups.
     pub const NORMAL: Group = Group(0);
-    /// Gets in sooner, and goes later.
+    /// Admitted sooner, and evicted later.
     pub const PREFERRED: Group = Group(1);
     const FIRST_LIMITED: u8 = 2;
     /// Groups with limits.
@@ -31,7 +31,7 @@ impl Group {
         }
     }
 
-    /// Its limit is lower than the cache.
+    /// Whether its limit is lower than the cache.
     pub(crate) const fn is_limited(self) -> bool {
         self.0 >= Self::FIRST_LIMITED
     }
@@ -40,7 +40,7 @@ impl Group {
         Group(bits as u8 % Self::COUNT as u8)
     }
 
-    /// With a number below [`COUNT`](Self::COUNT), of which a higher one counts as its remainder.
+    /// The group with this number, modulo [`COUNT`](Self::COUNT).
     pub const fn of_number(number: usize) -> Group {
         Group((number % Self::COUNT) as u8)
     }

@@ -1,8 +1,8 @@
-//! An instance: directory, policy, the list of staged pages and the files of one share of all pages, under one lock.
+//! An instance: directory, policy, list of staged pages and files of one share of all pages, under one lock.
 //!
-//! A page belongs to one instance for good, chosen by its file and extent, so that threads that are busy with different
-//! extents rarely meet at a lock. The lock is held for a lookup or a change of some entries, never during a read, a write or
-//! a copy of a page. How often it was taken, and how often it was found held, is counted under the lock itself.
+//! A page permanently belongs to one instance, determined by its file and extent. So threads that work on different extents
+//! rarely contend for a lock. The lock is held for a lookup or a change of some entries, never during a read, a write or a
+//! copy of a page. Acquisitions and contended acquisitions are counted under the lock itself.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -24,19 +24,19 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Waiting pages that are compared when staging is full.
 const DISPLACED_AMONG: usize = 16;
-/// Pages that may have to go for one.
+/// Limit of evictions for one admitted page.
 const MOST_EVICTIONS: u64 = 4;
 
-/// Pages of forgotten files that are looked up under one hold of the lock: less than 20 us.
+/// Pages of forgotten files that are looked up in one lock hold: less than 20 us.
 const PIECE: usize = 32;
 
-/// Buckets whose groups are looked at under one hold of the lock, when groups are forgotten; and walks over all of them at most.
+/// Buckets whose groups are visited in one lock hold when groups are forgotten; and the limit of passes over all buckets.
 const WALKED: usize = 4096;
 const MOST_WALKS: usize = 4;
 
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
-    /// Entries that have gone, for whatever reason. Raised before the lock is let go, read without it.
+    /// Entries removed for any reason. Updated before the lock is released, read without it.
     removals: AtomicU64,
     pub counters: Counters,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Counters {
     pub hits_staged: Counter,
     pub hits_located: Counter,
     pub absent: Counter,
-    /// Of `absent`: the page had been asked for before, of late.
+    /// Of `absent`: the page had been accessed recently.
     pub returned: Counter,
     pub device_failed: Counter,
     pub device_error: Counter,
@@ -58,7 +58,7 @@ pub(crate) struct Counters {
     pub failed_proof: Counter,
     pub collision: Counter,
     pub unsuitable: Counter,
-    /// The page is cached, and neither a request to its device nor memory for it was free.
+    /// The page is cached, but there was no free request of its device or no memory.
     pub no_request: Counter,
     pub offered: Counter,
     pub admitted: Counter,
@@ -96,14 +96,14 @@ impl Counters {
 pub(crate) struct InstanceState {
     pub directory: Directory,
     pub policy: Chosen,
-    /// The bucket where the search goes on for a page that has to go for one that another server wants.
+    /// Bucket at which the search for a victim of a warmed page continues.
     pub warm_hand: u32,
     /// Forgotten files whose pages may have entries.
     pub forgotten: Forgotten,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
-    /// Pages that each group may have here at most; 0: no limit.
+    /// Limit of pages of each group in this instance; 0: no limit.
     most: [u64; Group::COUNT],
     pub accesses: u64,
     /// Accesses when the policy last learned, and after how many it learns again.
@@ -115,14 +115,14 @@ pub(crate) struct InstanceState {
 
 #[derive(Default)]
 struct FilePages {
-    /// Pages of the file in segments, garbage included: which pages the clock evicts is not known.
+    /// Pages of the file in segments, including garbage: the pages that the clock evicts are unknown.
     records: u64,
-    /// Highest page number that this process has entered, and highest inherited one: `u32::MAX` if unknown.
+    /// Highest page number that this process has entered, and highest persisted one: `u32::MAX` if unknown.
     entered: Option<u32>,
     inherited: Option<u32>,
 }
 
-/// A page on a device, as it was found.
+/// A page on a device, as found under the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     pub device: u32,
@@ -151,7 +151,7 @@ pub(crate) struct Piece {
 }
 
 impl Instance {
-    /// The instance `at` of so many.
+    /// Instance number `at` of `instances`.
     pub fn new(directory: Directory, policy: Chosen, at: usize, instances: u32) -> Instance {
         Instance {
             state: Mutex::new(InstanceState {
@@ -187,14 +187,17 @@ impl Instance {
         }
     }
 
-    /// Without the lock: if it is what it was when an entry was found, the entry is still there, and so its page was not
-    /// written since. `SeqCst`, which does not keep a load behind the loads before it: a reader has come out of the system call that
-    /// brought the bytes, and no processor does what comes after that any earlier. A frame's bytes do not change while it is pinned.
+    /// Number of removed entries; read without the lock. If it has not changed since an entry was found, the entry is still
+    /// there, so its page has not been written since.
+    ///
+    /// `SeqCst` alone does not order this load after earlier loads. The read provides the order: the reader has returned from
+    /// the system call that brought the bytes, and no processor executes later loads before that. The bytes of a frame do not
+    /// change while it is pinned.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::SeqCst)
     }
 
-    /// Breaks it.
+    /// For tests that break it.
     #[cfg(test)]
     pub fn tell_removals(&self, removals: u64) {
         self.removals.store(removals, Ordering::SeqCst);
@@ -214,8 +217,8 @@ impl Instance {
         }
     }
 
-    /// From now on groups may have so many pages at most, 0 being no limit. `tags`: the directory shall know groups, and does not yet;
-    /// without, and if no group is `used`, it shall not. Entries of groups that are not used are of none afterwards.
+    /// Sets the page limit of each group; 0: no limit. Pass `tags` if a group is `used` and the directory has no tags yet. If no
+    /// group is `used`, the directory drops its tags. Entries of unused groups then belong to no group.
     pub fn change_groups(
         &self,
         tags: Option<Tags>,
@@ -233,7 +236,7 @@ impl Instance {
         let buckets = state.directory.buckets();
         drop(state);
         drop(before);
-        // An insertion may move an entry from a piece to come into one that was done, or a read that was under way marks one.
+        // Repeated: an insertion may move an entry from a later range into a finished one, and a concurrent read may tag one.
         for _ in 0..MOST_WALKS {
             for first in (0..buckets).step_by(WALKED) {
                 if self.lock().directory.forget_unused(first, WALKED, used) == 0 {
@@ -256,20 +259,20 @@ impl Instance {
         self.state.lock().directory.buckets()
     }
 
-    /// Pages of each group, as far as it is known.
+    /// Pages of each group, as far as known.
     pub fn group_pages(&self) -> [u64; Group::COUNT] {
         let state = self.state.lock();
         std::array::from_fn(|number| state.directory.count(Group::from_bits(number as u32)))
     }
 
-    /// Pages for which it was made.
+    /// Pages for which it was sized.
     pub fn capacity(&self) -> u64 {
         self.state.lock().directory.capacity()
     }
 
     pub fn file_pages(&self, files: &[FileId], sums: &mut [u64]) {
         let state = self.state.lock();
-        // Garbage is shared out evenly.
+        // Garbage is attributed proportionally.
         let all: u64 = state.files.values().map(|pages| pages.records).sum();
         let alive = state
             .directory
@@ -283,8 +286,8 @@ impl Instance {
     }
 }
 
-/// An instance whose lock is held. Whatever has gone from its directory meanwhile is counted for those who read without
-/// the lock before others get it: a page without an entry can be written unnoticed.
+/// An instance whose lock is held. Before the lock is released, removals are published for lock-free readers: once a page
+/// has no entry, it can be written without another removal.
 pub(crate) struct Locked<'a> {
     removals: &'a AtomicU64,
     state: MutexGuard<'a, InstanceState>,
@@ -318,8 +321,8 @@ impl Drop for Locked<'_> {
 }
 
 impl InstanceState {
-    /// The entry of a page, if there is one: an entry of a staged page names the page exactly, one of a page on a device may
-    /// be that of another page with the same fingerprint.
+    /// The entry of a page. An entry of a staged page names the page exactly. An entry of a page on a device may be that of
+    /// another page with the same fingerprint.
     pub fn find(&self, store: &Store, page: PageId) -> Option<(Slot, Entry)> {
         let slot = self.directory.find(self.directory.key(page))?;
         let entry = self.directory.get(slot);
@@ -327,12 +330,12 @@ impl InstanceState {
             .then_some((slot, entry))
     }
 
-    /// Where the entry of a page is, as [`find`](Self::find) finds it.
+    /// The slot of the page's entry, as [`find`](Self::find) finds it.
     pub fn slot_of(&self, store: &Store, page: PageId) -> Option<Slot> {
         self.find(store, page).map(|(slot, _)| slot)
     }
 
-    /// What there is to read of a page of this group, whose entry was just found at this place or not; counts the hit.
+    /// Where to read a page of this group. `found` is the slot that was just looked up. Counts the hit for the policy.
     pub fn look_up<'a>(
         &mut self,
         store: &'a Store,
@@ -345,7 +348,7 @@ impl InstanceState {
             return Found::Absent;
         };
         let entry = self.directory.get(slot);
-        // It may have been entered before there was the rule, or by another process.
+        // The entry may predate the rule, or may have been made by another process.
         self.directory.mark(slot, group);
         let removals = instance.removals();
         if entry.kind == Kind::STAGED {
@@ -375,8 +378,8 @@ impl InstanceState {
         })
     }
 
-    /// Enters a filled frame as a staged page, in place of whatever its key finds. The caller has compared generations. `warmed`: it
-    /// comes in on behalf of another server, which has asked for it so often.
+    /// Enters a filled frame as a staged page, and replaces the entry that its key finds. The caller has compared generations.
+    /// `warmed`: access count at the server on whose behalf the page is admitted.
     pub fn stage(
         &mut self,
         store: &Store,
@@ -410,7 +413,7 @@ impl InstanceState {
         self.staged.push(&store.staging, frame);
     }
 
-    /// Pages of the file up to this one may have entries that were inherited; about so many.
+    /// Pages of the file up to this one, about `records` of them, may have persisted entries.
     pub fn inherit(&mut self, page: PageId, records: u64) {
         let file = self.files.entry(page.file).or_default();
         file.inherited = file.inherited.max(Some(page.page));
@@ -423,8 +426,8 @@ impl InstanceState {
         file.entered = file.entered.max(Some(page.page));
     }
 
-    /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and lets it learn from time to
-    /// time. Returns whether the policy remembers an earlier read.
+    /// Passes a read of a page of this group to the policy, and lets it learn from time to time. `found` is the slot that was
+    /// just looked up. Returns whether the policy remembers an earlier read.
     #[inline]
     pub fn record_access(
         &mut self,
@@ -443,27 +446,27 @@ impl InstanceState {
         known
     }
 
-    /// Tells the policy of a write of a page.
+    /// Passes a write of a page to the policy.
     pub fn record_write(&mut self, page: PageId) {
         let places = &mut Places::new(&mut self.directory);
         self.policy.written(places, page);
     }
 
-    /// Whether a page is worth the place of the page that would have to go: of its own group, if that is at its limit.
+    /// Whether the policy prefers the page to its victim. The victim is of the page's group if that group is at its limit.
     pub fn admits(&mut self, page: PageId, group: Group, what: Candidate) -> bool {
         let only = self.is_at_limit(group).then_some(group);
         let places = &mut Places::new(&mut self.directory).of(group, only);
         self.policy.admits(places, page, what)
     }
 
-    /// One more page of the group may come in only for another one.
+    /// Whether the group is at its limit: a further page must replace one of its pages.
     #[inline]
     pub fn is_at_limit(&self, group: Group) -> bool {
         let most = self.most[group.number()];
         most != 0 && self.directory.count(group) >= most
     }
 
-    /// A group that has more pages than it may, since its limit was lowered.
+    /// A group that exceeds its limit, because the limit was lowered.
     fn above_limit(&self) -> Option<Group> {
         if !self.directory.has_tags() {
             return None;
@@ -476,7 +479,7 @@ impl InstanceState {
         groups.into_iter().find(is_above)
     }
 
-    /// Evicts pages until there is room for one of this group, or a few at the most. How many.
+    /// Evicts pages until there is room for one of this group, at most `MOST_EVICTIONS`. Returns their number.
     pub fn evict(&mut self, store: &Store, group: Group) -> u64 {
         for evicted in 0..MOST_EVICTIONS {
             let is_full =
@@ -512,7 +515,7 @@ impl InstanceState {
         store.entry_removed(entry);
     }
 
-    /// As if the policy had named this page.
+    /// Behaves as if the policy had chosen this victim.
     #[cfg(all(test, checker))]
     pub fn evict_page(&mut self, store: &Store, page: PageId) -> bool {
         let Some((slot, _)) = self.find(store, page) else {
@@ -522,14 +525,14 @@ impl InstanceState {
         true
     }
 
-    /// A page was written to a device.
+    /// Call when a page was written to a device.
     pub fn note_record(&mut self, file: FileId) {
         if let Some(pages) = self.files.get_mut(&file) {
             pages.records += 1;
         }
     }
 
-    /// A page was in a segment that is reclaimed.
+    /// Call for each page of a segment that is reclaimed.
     pub fn forget_record(&mut self, file: FileId) {
         if let Some(pages) = self.files.get_mut(&file) {
             pages.records = pages.records.saturating_sub(1);
@@ -546,7 +549,7 @@ impl InstanceState {
         self.staged.first().map(|frame| store.staging.length(frame))
     }
 
-    /// Each page in the list has the entry that says so, and they are counted. How many there are.
+    /// Checks that each page in the list has a staged entry, and that the list's length is right. Returns the length.
     pub fn validate_staged(&self, store: &Store, findings: &mut Findings) -> u64 {
         let mut listed = 0;
         for frame in self.staged.iter(&store.staging) {
@@ -569,7 +572,7 @@ impl InstanceState {
         self.entry_removed(store, entry);
     }
 
-    /// A frame that waits for a writer goes with its entry.
+    /// A frame that waits for a writer is removed with its entry.
     fn entry_removed(&mut self, store: &Store, entry: Entry) {
         if entry.kind == Kind::STAGED {
             drop(self.staged.take(&store.staging, entry.location));
@@ -577,8 +580,8 @@ impl InstanceState {
         store.entry_removed(entry);
     }
 
-    /// Staging is full: gives up the one that is worth least of the oldest pages of this length that wait here, if this one is
-    /// worth more. Whether one was given up.
+    /// Call when staging is full. Among the oldest waiting pages of this length, drops the one with the lowest score if `page`
+    /// scores higher. Returns whether one was dropped.
     pub fn displace(&mut self, store: &Store, page: PageId, length: usize, update: bool) -> bool {
         let staging = &store.staging;
         let places = Places::new(&mut self.directory);
@@ -597,14 +600,14 @@ impl InstanceState {
         self.remove_if_same(store, staging.page(frame), frame, Kind::STAGED)
     }
 
-    /// The entry of the page, if it is still the one that was found in this place.
+    /// The page's entry, if it is still the one that was found in this place.
     pub fn still(&self, page: PageId, location: u32, kind: Kind) -> Option<(Slot, Entry)> {
         let slot = self.directory.find(self.directory.key(page))?;
         let entry = self.directory.get(slot);
         (entry.location == location && entry.kind == kind).then_some((slot, entry))
     }
 
-    /// Removes the entry of the page, if it is still the one that was found in this place. Whether it was.
+    /// Removes the page's entry if it is still the one that was found in this place. Returns whether it was.
     pub fn remove_if_same(
         &mut self,
         store: &Store,
@@ -625,13 +628,13 @@ impl InstanceState {
         pages.entered.max(pages.inherited)
     }
 
-    /// Breaks it: pages are above what is known to be the highest.
+    /// Breaks it: pages are above the known highest one.
     #[cfg(test)]
     pub fn lower_highest(&mut self, file: FileId) {
         self.files.entry(file).or_default().entered = Some(0);
     }
 
-    /// Forgets the file. Its inherited pages have numbers below `inherited_end`; 0 leaves them to eviction or to
+    /// Forgets the file. Its persisted pages have numbers below `inherited_end`; 0 leaves them to eviction or to
     /// [`drain`](crate::Extension::drain). Returns whether [`clear_piece`](Self::clear_piece) will remove its pages.
     pub fn forget(&mut self, file: FileId, inherited_end: u32) -> bool {
         let Some(pages) = self.files.remove(&file) else {
@@ -665,7 +668,7 @@ impl InstanceState {
         piece
     }
 
-    /// Entries have been removed without knowing whose: brings the counts of pages in line.
+    /// Scales the page counts of the files after entries of unknown files were removed.
     pub fn scale_files(&mut self, before: u64) {
         let now = self.directory.used();
         for file in self.files.values_mut() {

@@ -1,17 +1,17 @@
-//! Where tests of what outlives a process leave out a rule. Otherwise nothing.
+//! Test hooks that disable a persistence rule. No effect outside tests.
 
-/// A rule that tests leave out, to show that they would notice.
+/// A rule that tests disable, to prove that they detect its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    /// Entries of staged pages go.
+    /// Recovery drops entries of staged pages.
     Staged,
-    /// What was written in a segment is of before once it is empty.
+    /// A footer in an empty segment is outdated.
     Footers,
-    /// Segments' sequence numbers go on.
+    /// Segments' sequence numbers continue.
     Sequences,
-    /// Entries are counted in their segments.
+    /// Recovery counts entries in their segments.
     Counts,
-    /// Pages of inherited files are looked for when they are written.
+    /// A write looks up the pages of persisted files.
     Files,
 }
 

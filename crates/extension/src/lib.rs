@@ -1,9 +1,9 @@
 //! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
 //!
-//! A plain library. It knows pages, instances, policies, segments, devices and statistics, and nothing of servers. What one
-//! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
-//! [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
-//! [`recovery`], [`reclaim`] -> [`log`], [`stream`] -> [`flight`] -> [`batch`]; [`segment`] -> [`device`].
+//! A plain library. It handles pages, instances, policies, segments, devices and statistics, and is independent of any
+//! server. A page takes this path: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] ->
+//! [`instance`] -> [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]), [`recovery`],
+//! [`reclaim`] -> [`log`], [`stream`] -> [`flight`] -> [`batch`]; [`segment`] -> [`device`].
 
 mod adoption;
 mod arena;
@@ -56,7 +56,7 @@ mod tests;
 mod thread;
 #[cfg(feature = "tuning")]
 pub mod tuning {
-    //! The numbers of a policy, to be changed.
+    //! The constants of a policy, changeable.
     pub use crate::policy::density::numbers::{all, set};
 }
 mod validate;

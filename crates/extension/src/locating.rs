@@ -1,11 +1,13 @@
-//! Locating: gives the place of a page to a caller that reads asynchronously, and proves the bytes of that read.
+//! Locating: returns the position of a page to a caller that reads asynchronously, and verifies the bytes of that read.
 //!
-//! The caller takes [`Located`] and reads. Then it calls [`Extension::prove`]; or [`Extension::release`] if the read was not made,
-//! [`Extension::release_failed`] if it failed, [`Extension::give_up`] if it takes too long.
+//! The caller takes [`Located`] and reads. Then it calls [`Extension::prove`]. If the read was not made it calls
+//! [`Extension::release`], if it failed [`Extension::release_failed`], if it takes too long [`Extension::give_up`].
 //!
-//! The page comes into the caller's own buffer if it lies there as it is, and reads of the device have no bound in time. Otherwise
-//! the extension lends memory: for a read with a bound, whose bytes may still arrive after it was given up; for a compressed page,
-//! which is decompressed from there; and for a page in staging, which is copied there at once, so that nothing is left to be read.
+//! The page is read into the caller's own buffer if it is stored uncompressed and reads of the device are unbounded.
+//! Otherwise the extension lends memory:
+//! - for a bounded read, whose bytes may still arrive after it was abandoned
+//! - for a compressed page, which is decompressed from there
+//! - for a page in staging, which is copied there at once, so that nothing needs to be read
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -24,30 +26,30 @@ use crate::segment::format::unpack;
 use crate::staging::Pinned;
 use crate::statistics::Counter;
 
-/// Where a page lies: `length` bytes at `offset` of `fd`, which stays open as long as this value lives; no bytes if the page was
-/// copied already.
+/// Position of a page: `length` bytes at `offset` of `fd`, which stays open as long as this value lives. `length` is 0 if the
+/// page was copied already.
 ///
 /// The page must be read into [`buffer`](Located::buffer) if there is one. A read that takes longer than its
-/// [bound](Located::bound) can then be [given up](Extension::give_up).
+/// [bound](Located::bound) can then be [abandoned](Extension::give_up).
 pub struct Located {
     pub fd: RawFd,
     pub offset: u64,
     pub length: u32,
     lent: Option<Lent>,
     page: PageId,
-    /// Of a page in staging the frame, as [`Kind::STAGED`].
+    /// For a page in staging: its frame, as [`Kind::STAGED`].
     spot: Spot,
-    /// Bytes in front of the page, which begins where the device's blocks do not.
+    /// Bytes in front of the page, which need not start at a block of the device.
     before: u16,
     started: Instant,
     /// Keeps the descriptor open.
     file: Arc<CacheFile>,
 }
 
-/// Memory for a read, and what its request needs besides.
+/// Lent memory for a read, and the parameters of its request.
 struct Lent {
     slot: LentSlot,
-    /// How long the read is waited for, microseconds; 0: as long as it takes.
+    /// Bound of the read in microseconds; 0: unbounded.
     bound: u32,
     /// `None`: nothing is read.
     counted: Option<Counted>,
@@ -65,7 +67,7 @@ impl Located {
         self.lent.as_ref().map(|lent| lent.slot.as_ptr())
     }
 
-    /// What was read into [`buffer`](Located::buffer).
+    /// The bytes read into [`buffer`](Located::buffer).
     ///
     /// # Safety
     /// The read must have completed.
@@ -74,26 +76,26 @@ impl Located {
         self.lent.as_ref().map(|lent| unsafe { lent.slot.bytes() })
     }
 
-    /// How long the read is waited for once it was submitted.
+    /// Longest time to wait for the read after its submission.
     pub fn bound(&self) -> Option<Duration> {
         let lent = self.lent.as_ref().filter(|lent| lent.bound > 0);
         lent.map(|lent| Duration::from_micros(lent.bound.into()))
     }
 
-    /// Flags (`RWF_...`) that the request needs, so that whoever submits it is not kept waiting.
+    /// Flags (`RWF_...`) that the request needs, so that its submission does not block.
     pub fn flags(&self) -> u32 {
         self.lent.as_ref().map_or(0, |lent| lent.flags)
     }
 
-    /// The kernel has taken the request.
+    /// Call when the kernel has accepted the request.
     pub fn submitted(&mut self) {
         if let Some(counted) = self.lent.as_mut().and_then(|lent| lent.counted.as_mut()) {
             counted.submitted();
         }
     }
 
-    /// The kernel has refused the request with this errno. Whether that, or an answer with it, is about the flags, or says
-    /// that it would have to wait, and so nothing about the disk.
+    /// Call when the kernel refused or failed the request with this errno. Returns whether the errno concerns the flags, or means
+    /// that the request would have blocked: then it is no evidence against the disk.
     pub fn refused(&self, errno: i32) -> bool {
         let lent = self.lent.as_ref().filter(|lent| lent.flags != 0);
         let Some(counted) = lent.and_then(|lent| lent.counted.as_ref()) else {
@@ -109,8 +111,8 @@ impl Located {
         busy
     }
 
-    /// Gives up the read. What is returned must be kept until it was answered. `None` if nothing was to be read, or if it was read
-    /// into the caller's own buffer.
+    /// Abandons the read. The caller keeps the returned value until the read completes. `None` if nothing was to be read, or if
+    /// it was read into the caller's own buffer.
     pub fn give_up(self) -> Option<GivenUp> {
         let Lent { slot, counted, .. } = self.lent?;
         Some(GivenUp::new(counted?, slot, self.file))
@@ -122,13 +124,13 @@ impl Located {
 }
 
 impl Extension {
-    /// Where the page lies, for a read of `length` bytes to `address`. Counts the access, and a miss if the page is not cached or
-    /// cannot be located now.
+    /// Position of the page, for a read of `length` bytes to `address`. Counts the access, and a miss if the page is not cached
+    /// or cannot be located at present.
     pub fn locate(&self, page: PageId, length: usize, address: usize) -> Option<Located> {
         self.locate_of(Group::NORMAL, page, length, address)
     }
 
-    /// As [`locate`](Self::locate), a page of this group.
+    /// Like [`locate`](Self::locate), for a page of this group.
     pub fn locate_of(
         &self,
         group: Group,
@@ -148,7 +150,7 @@ impl Extension {
         let found_at = state.slot_of(&shared.store, page);
         let known = state.record_access(page, group, found_at, &shared.store);
         let found = state.look_up(&shared.store, instance, page, group, found_at);
-        // To look for memory takes long beside what else is done under the lock. What was found is proven later in any case.
+        // Allocating memory takes long compared with the work under the lock. The result is verified later in any case.
         drop(state);
         let located = match found {
             Found::Absent => {
@@ -222,7 +224,7 @@ impl Extension {
         })
     }
 
-    /// A page in staging lies in no file: the caller reads nothing from one.
+    /// A page in staging is in no file: the caller reads nothing.
     fn copy_staged<'a>(
         &self,
         counters: &'a Counters,
@@ -271,8 +273,9 @@ impl Extension {
         })
     }
 
-    /// After the read of a located page: whether `page` now holds its bytes. `read` are the [bytes](Located::bytes) that the
-    /// located value lent; without, they were read into `page`. Counts a hit or a miss, and drops the entry if it leads astray.
+    /// Call after the read of a located page. Returns whether `page` now holds the page's bytes. `read` are the
+    /// [bytes](Located::bytes) that were lent; `None`: they were read into `page`. Counts a hit or a miss, and drops the entry
+    /// if it is wrong.
     pub fn prove(&self, located: &Located, read: Option<&[u8]>, page: &mut [u8]) -> bool {
         let instance = self.shared.instance(located.page);
         let counters = &instance.counters;
@@ -325,7 +328,7 @@ impl Extension {
                 } else if unpack(read, page) {
                     Content::Page(page)
                 } else {
-                    // Rare, so that it is waited for: no longer than for any read.
+                    // Rare, so a synchronous read is acceptable, no longer than any bounded read.
                     let device = &self.shared.store.devices[spot.device as usize];
                     read_other_length(device, spot, page.len())?
                 }
@@ -352,21 +355,21 @@ impl Extension {
         self.verify_staged(instance, located.page, frame, check, removals, page)
     }
 
-    /// The read of a located page was not made.
+    /// Call when the read of a located page was not made.
     pub fn release(&self, located: Located) {
         drop(located);
     }
 
-    /// The read of a located page has taken too long. Counts a miss. What is returned must be kept until the read was
-    /// answered; `None` if it cannot be given up.
+    /// Call when the read of a located page has taken too long. Counts a miss. The caller keeps the returned value until the read
+    /// completes; `None` if it cannot be abandoned.
     pub fn give_up(&self, located: Located) -> Option<GivenUp> {
         let counters = &self.shared.instance(located.page).counters;
         counters.device_failed.add(1);
         located.give_up()
     }
 
-    /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device unless
-    /// the kernel only says that whoever submitted it would have had to wait, or nothing was to be read.
+    /// Call when the read of a located page failed with this errno, or was short (0). Counts a miss. Counts an error of the
+    /// device, too, unless the request would only have blocked, or nothing was to be read.
     pub fn release_failed(&self, located: Located, errno: i32) {
         let counters = &self.shared.instance(located.page).counters;
         if located.refused(errno) || located.is_staged() {

@@ -1,15 +1,16 @@
-//! Where on a device pages are written.
+//! The log of a device: assigns places to pages.
 //!
-//! A segment is opened, filled from its beginning, and closed with a footer. Once no more than the reserve of segments is
-//! free, the one with the least in it that is alive is opened anew: its footer names the pages in it, the entries tell which
-//! of them are alive, and new pages are written into the holes between those ("threaded" logging, as F2FS has it for a
-//! full device). So a page is written once, however full the device is; that makes more and smaller writes than a log
-//! whose segments are emptied first, but several times fewer bytes, because updates leave holes everywhere: with 90 % alive
-//! an emptied segment costs four to five writes of old pages for each new one. Only if the holes are too small for a page
-//! are segments emptied; what that moves goes to an open segment of its own.
+//! A segment is opened, filled from its beginning, and closed with a footer. When only the reserve of segments is free, the
+//! segment with the fewest live units is reopened. Its footer names its pages, the entries show which of them are live, and
+//! new pages are written into the holes between those ("threaded" logging, as in F2FS on a full device).
 //!
-//! The log knows which segment is in which state, and appends to the open ones ([`crate::stream`]). Which is made writable
-//! again when all are full is decided by others ([`crate::reclaim`]), who tell the log.
+//! So a page is written once, however full the device is. That makes more and smaller writes than a log whose segments are
+//! emptied first. But it writes several times fewer bytes, because updates leave holes everywhere: with 90 % live, an
+//! emptied segment costs four to five writes of old pages for each new one. Segments are emptied only if the holes are too
+//! small for a page. The moved pages go to a separate open segment.
+//!
+//! The log tracks the state of each segment, and appends to the open ones ([`crate::stream`]). When all are full,
+//! [`crate::reclaim`] decides which segment becomes writable again, and informs the log.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +23,7 @@ use crate::segment::states::States;
 use crate::shared::Site;
 use crate::stream::{Place, Size, Stored, Stream};
 
-/// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it compacts.
+/// Free segments that a writer reserves for the pages of a segment that it compacts.
 pub(crate) const RESERVED_SEGMENTS: usize = 1;
 
 /// Number of the stream of new pages.
@@ -31,15 +32,15 @@ pub(crate) const NEW: usize = 0;
 pub(crate) const MOVED: usize = 1;
 
 pub(crate) struct SegmentLog {
-    /// Writes under way. First: they hold on to what the streams have.
+    /// Writes in flight. First field: they use memory of the streams, so they must be dropped first.
     pub flights: Flights,
-    /// Of new pages, and of pages that compaction moves.
+    /// For new pages, and for pages that compaction moves.
     streams: [Stream; 2],
     states: States,
 }
 
 impl SegmentLog {
-    /// None is open. What was open when another process died has no footer that counts, and is reclaimed by a sweep.
+    /// No segment is open. A segment that was open when another process ended has no valid footer, so a sweep reclaims it.
     pub fn new(device: &Device) -> SegmentLog {
         let live = |segment| device.table.live(segment);
         let log = SegmentLog {
@@ -53,8 +54,8 @@ impl SegmentLog {
         log
     }
 
-    /// Appends a page, new or moved as its origin says. False: no segment is open for it, and none may be opened; room must be
-    /// made first.
+    /// Appends a page, new or moved according to its origin. False: no segment is open for it, and none may be opened; room must
+    /// be made first.
     pub fn append(
         &mut self,
         at: Site<'_>,
@@ -97,7 +98,7 @@ impl SegmentLog {
         }
         let written = self.streams[to].flush(at, &mut self.flights);
         if to == MOVED {
-            // Whether moved or removed: nothing refers to these segments any more.
+            // Moved or removed: nothing refers to these segments any longer.
             while let Some(vacated) = self.states.free_vacated() {
                 at.device.table.freed(vacated);
             }
@@ -111,12 +112,12 @@ impl SegmentLog {
         let Some(segment) = self.streams[to].close() else {
             return Ok(());
         };
-        // Closed first: without its footer it is reclaimed by a sweep.
+        // Mark it full first: without its footer, a sweep reclaims it.
         self.states.fill(segment);
         self.streams[to].write_footer(at, &mut self.flights, segment)
     }
 
-    /// Opens a free segment. False: there is none but for the reserve.
+    /// Opens a free segment. False: only the reserve is free.
     fn open(&mut self, device: &Device, to: usize) -> bool {
         let free = self.exceeds_reserve(device, to);
         let Some(segment) = free.then(|| self.states.open()).flatten() else {
@@ -137,7 +138,7 @@ impl SegmentLog {
         self.streams[NEW].held()
     }
 
-    /// Segments in no order that means anything, from which one may be chosen for reclaim.
+    /// Segments that may be chosen for reclaim, in no particular order.
     pub fn full(&self) -> &[u32] {
         self.states.full()
     }
@@ -146,7 +147,7 @@ impl SegmentLog {
         self.states.free()
     }
 
-    /// Segments that are free once what was moved is written.
+    /// Segments that are free once the moved pages are written.
     pub fn vacated(&self) -> usize {
         self.states.vacated()
     }
@@ -165,13 +166,13 @@ impl SegmentLog {
         self.states.free() > reserved
     }
 
-    /// Chooses one of [`SegmentLog::full`] for reclaim: whoever does that goes on to `reopen` or `release` it.
+    /// Chooses one of [`SegmentLog::full`] for reclaim. The caller must then `reopen` or `release` it.
     pub fn choose(&mut self, at: usize) -> u32 {
         self.states.sort(at)
     }
 
-    /// Opens a chosen segment with these pages alive in it for new ones, if it has a hole of this size. If not it is full
-    /// again, or free if nothing is alive. Whether it was opened.
+    /// Opens a chosen segment with these live pages for new ones, if it has a hole of this size. Otherwise it is full again, or
+    /// free if no page is live. Returns whether it was opened.
     pub fn reopen(
         &mut self,
         device: &Device,
@@ -195,7 +196,7 @@ impl SegmentLog {
         true
     }
 
-    /// What was alive in a chosen segment was moved or removed: it is free, as soon as what was moved is written.
+    /// Frees a chosen segment whose live pages were moved or removed, as soon as the moved pages are written.
     pub fn release(&mut self, device: &Device, segment: u32) {
         if self.streams[MOVED].has_pending() {
             self.states.vacate(segment);
@@ -217,7 +218,7 @@ impl SegmentLog {
             .for_each(|stream| stream.abandon(at));
     }
 
-    /// No entry refers to any segment, and none is open: frees them all.
+    /// Frees all segments. No entry may refer to any of them, and none may be open.
     pub fn purge(&mut self, device: &Device) {
         self.states.purge();
         (0..device.geometry.segments).for_each(|segment| device.table.freed(segment));
@@ -228,8 +229,8 @@ impl SegmentLog {
         device.free_segments.set(self.states.free() as u64);
     }
 
-    /// Each segment is in one state, and pages in open ones are known. `places`: segment, and unit in it, of each page that has
-    /// an entry.
+    /// Checks that each segment is in one state, and that pages in open ones are known. `places`: segment and unit of each page
+    /// that has an entry.
     pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
         let open: Vec<u32> = self.streams.iter().filter_map(Stream::opened).collect();
         let live = |segment| device.table.live(segment);

@@ -1,11 +1,11 @@
-//! What the engine measures with: one moving average, one token bucket, one histogram.
+//! Measuring tools of the engine: moving average, token bucket, histogram.
 
 use std::time::Instant;
 
 pub(crate) mod histogram;
 
-/// A moving average after one more value, which has the weight 2^-`weight`. It comes as near to a steady value as
-/// 2^`weight` - 1: keep it in units so small that this does not matter.
+/// Moving average after one more value with the weight 2^-`weight`. It stops up to 2^`weight` - 1 away from a steady
+/// value, so use a unit small enough.
 pub(crate) fn averaged(average: u64, value: u64, weight: u32) -> u64 {
     if value >= average {
         average + ((value - average) >> weight)
@@ -14,10 +14,10 @@ pub(crate) fn averaged(average: u64, value: u64, weight: u32) -> u64 {
     }
 }
 
-/// A token bucket, which may be overdrawn.
+/// A token bucket that may be overdrawn.
 #[derive(Debug, Default)]
 pub(crate) struct TokenBucket {
-    /// Below 0: what has to be gained before there is any.
+    /// Below 0: the debt that gains repay first.
     pub tokens: f64,
     /// When it was last filled; `None`: never.
     at: Option<Instant>,
@@ -31,7 +31,8 @@ impl TokenBucket {
         }
     }
 
-    /// Adds what was gained since the last time, tokens per second, up to `most`. Time before the first call gains nothing.
+    /// Adds the gain since the last call, `rate` tokens per second, up to a total of `most`. Time before the first call
+    /// gains nothing.
     pub fn fill(&mut self, rate: f64, most: f64, now: Instant) {
         let passed = now.saturating_duration_since(self.at.unwrap_or(now));
         self.at = Some(now);

@@ -1,9 +1,12 @@
-//! Memory of fixed size, taken from the kernel when the extension opens.
+//! Memory of fixed size, mapped from the kernel when the extension opens.
 //!
-//! Mapped rather than allocated, for three reasons: a failure is an error and not an abort of the server; every page is
-//! touched at once, so that what the extension reports is what the process shows; and the contents, which are pages of
-//! tables, stay out of core dumps. What is only reserved ([`Mapped::reserve`]) is touched, and given back, in parts. What
-//! outlives the process ([`Mapped::of_file`]) lies in a file of a file system in memory.
+//! Mapped rather than allocated, for three reasons:
+//! - A failure is an error and does not abort the server.
+//! - Every page is touched at once, so that the reported memory equals the resident memory of the process.
+//! - The contents are pages of tables, so they are excluded from core dumps.
+//!
+//! Reserved memory ([`Mapped::reserve`]) is touched and released in parts. Memory that outlives the process
+//! ([`Mapped::of_file`]) is a file of an in-memory file system.
 
 #[cfg(not(miri))]
 use std::fs::File;
@@ -19,15 +22,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of a page of memory, as the kernel was built: 4 KiB on x86-64; 4, 16 or 64 KiB on ARM64. Parts of a file are mapped at
-/// multiples of it.
+/// Page size of the kernel: 4 KiB on x86-64; 4, 16 or 64 KiB on ARM64. Parts of a file are mapped at multiples of it.
 pub(crate) fn page() -> usize {
     // SAFETY: plain C call, answered from memory.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// So many bytes, in whole pages of memory.
+/// Rounds bytes up to whole pages of memory.
 pub(crate) fn in_pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(page() as u64)
 }
@@ -45,7 +47,7 @@ unsafe impl Zeroable for [u64; 8] {}
 // SAFETY: as above.
 unsafe impl Zeroable for std::sync::atomic::AtomicU32 {}
 
-/// A slice of zeroed, touched memory of its own mapping.
+/// A slice of zeroed, resident memory in its own mapping.
 pub(crate) struct Mapped<T> {
     start: NonNull<T>,
     length: usize,
@@ -68,7 +70,7 @@ impl<T: Zeroable> Mapped<T> {
         Self::from_kernel(length, bytes)
     }
 
-    /// Miri knows no advice on memory.
+    /// Miri supports no `madvise`.
     #[cfg(miri)]
     fn allocated(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
         let layout = std::alloc::Layout::from_size_align(bytes, page())
@@ -88,7 +90,7 @@ impl<T: Zeroable> Mapped<T> {
             // SAFETY: the range is the mapping just made; the advice changes no contents.
             let _ = unsafe { madvise(memory.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         }
-        // SAFETY: the mapping just made, which nobody else knows yet.
+        // SAFETY: the mapping just made, which nothing else refers to yet.
         unsafe { touch(memory.as_ptr().cast(), bytes)? };
         Ok(memory)
     }
@@ -112,11 +114,12 @@ impl<T: Zeroable> Mapped<T> {
         })
     }
 
-    /// A part of a file in memory that outlives this process, with its contents, and with all memory that it needs: all bytes of it must be values of the type.
-    /// From [`HUGE_PAGE`] on its offset is a multiple of that, as is its address, so that the kernel may back it with huge pages.
+    /// Maps a part of an in-memory file that outlives this process, with its contents, and allocates all of its memory. All its
+    /// bytes must be values of the type. Parts of at least [`HUGE_PAGE`] need an offset that is a multiple of it. They get such
+    /// an address, too, so that the kernel may use huge pages.
     ///
     /// # Safety
-    /// While it is mapped the file keeps its length, and nobody else writes this part.
+    /// While it is mapped, the file keeps its length and nothing else writes this part.
     #[cfg(not(miri))]
     pub unsafe fn of_file(file: &File, offset: u64, length: usize) -> io::Result<Mapped<T>> {
         if length == 0 {
@@ -125,7 +128,7 @@ impl<T: Zeroable> Mapped<T> {
         let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
         let huge = bytes >= HUGE_PAGE;
         assert_eq!(offset % if huge { HUGE_PAGE } else { page() } as u64, 0);
-        // Address space in which the part has its place.
+        // Address space that is large enough to align the part.
         let room = bytes + if huge { HUGE_PAGE } else { 0 };
         let (access, none) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::empty());
         let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -136,7 +139,7 @@ impl<T: Zeroable> Mapped<T> {
         } else {
             0
         };
-        // SAFETY: within what was reserved just now, which nobody else knows.
+        // SAFETY: within the range just reserved, which nothing else refers to.
         let mapped = unsafe {
             let start = reserved.byte_add(before);
             let mapped = mmap(
@@ -150,7 +153,7 @@ impl<T: Zeroable> Mapped<T> {
             if mapped.is_err() {
                 let _ = munmap(reserved, room);
             } else {
-                // The rest, on either side.
+                // Release the unused address space on either side.
                 if before > 0 {
                     let _ = munmap(reserved, before);
                 }
@@ -169,7 +172,7 @@ impl<T: Zeroable> Mapped<T> {
             let _ = unsafe { madvise(mapped, bytes, advice) };
         }
         if huge {
-            // Few systems give huge pages to such files of themselves. Kernels from 6.1 on do when asked, if a page is there.
+            // Few systems use huge pages for such files by default. Kernels from 6.1 on do so on request, if a page is there.
             let whole = bytes / HUGE_PAGE * HUGE_PAGE;
             for start in (0..whole).step_by(HUGE_PAGE) {
                 // SAFETY: within the mapping just made; populating changes no contents.
@@ -180,12 +183,12 @@ impl<T: Zeroable> Mapped<T> {
             unsafe { libc::madvise(mapped, whole, libc::MADV_COLLAPSE) };
         }
         rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes as u64)?;
-        // SAFETY: as above. The file has all its memory now, so what fails costs faults and no more.
+        // SAFETY: as above. The file has all its memory now, so a failure only costs page faults.
         let _ = unsafe { madvise(mapped, bytes, Advice::LinuxPopulateWrite) };
         Ok(memory)
     }
 
-    /// Miri knows no other processes.
+    /// Miri has no other processes.
     #[cfg(all(test, miri))]
     pub fn shared(length: usize) -> io::Result<Mapped<T>> {
         Self::new(length)
@@ -214,7 +217,7 @@ impl<T: Zeroable> Mapped<T> {
 /// Makes zeroed memory resident.
 ///
 /// # Safety
-/// The range is mapped, in whole pages, and nobody uses it.
+/// The range is mapped, in whole pages, and nothing else uses it.
 #[cfg(not(miri))]
 unsafe fn touch(start: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: populating changes no contents.
@@ -233,7 +236,7 @@ unsafe fn touch(start: *mut u8, bytes: usize) -> io::Result<()> {
 }
 
 impl Mapped<u8> {
-    /// Address space alone: each part must be touched before it is used.
+    /// Reserves address space only: each part must be touched before it is used.
     pub fn reserve(bytes: usize) -> io::Result<Mapped<u8>> {
         #[cfg(miri)]
         return Self::new(bytes);
@@ -241,7 +244,7 @@ impl Mapped<u8> {
         {
             let rounded = Self::bytes_of(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
             let memory = Self::untouched(bytes, rounded)?;
-            // SAFETY: the mapping just made. A huge page would touch more than was asked for.
+            // SAFETY: the mapping just made. A huge page would make more than the requested part resident.
             let _ = unsafe { madvise(memory.as_ptr().cast(), rounded, Advice::LinuxNoHugepage) };
             Ok(memory)
         }
@@ -250,7 +253,7 @@ impl Mapped<u8> {
     /// Makes a part of reserved memory resident.
     ///
     /// # Safety
-    /// The part has whole pages, and nobody uses it.
+    /// The part has whole pages, and nothing else uses it.
     pub unsafe fn touch(&self, part: std::ops::Range<usize>) -> io::Result<()> {
         assert!(part.end <= self.length);
         #[cfg(not(miri))]
@@ -261,14 +264,14 @@ impl Mapped<u8> {
         Ok(())
     }
 
-    /// Gives a part of reserved memory back to the kernel, contents and all.
+    /// Returns a part of reserved memory and its contents to the kernel.
     ///
     /// # Safety
-    /// The part has whole pages, and nobody uses it.
+    /// The part has whole pages, and nothing else uses it.
     pub unsafe fn give_back(&self, part: std::ops::Range<usize>) {
         assert!(part.end <= self.length);
         #[cfg(not(miri))]
-        // SAFETY: within the mapping; nobody uses the contents, says the caller.
+        // SAFETY: within the mapping; the caller guarantees that nothing uses the contents.
         unsafe {
             let start = self.as_ptr().add(part.start).cast();
             let _ = madvise(start, part.len(), Advice::LinuxDontNeed);
@@ -314,7 +317,7 @@ impl<T> Drop for Mapped<T> {
         if self.length > 0 {
             let bytes = (self.length * size_of::<T>()).next_multiple_of(page());
             #[cfg(miri)]
-            // SAFETY: exactly what was allocated in `new`; no reference to it outlives self.
+            // SAFETY: exactly the allocation made in `new`; no reference to it outlives self.
             unsafe {
                 let layout = std::alloc::Layout::from_size_align_unchecked(bytes, page());
                 std::alloc::dealloc(self.start.as_ptr().cast(), layout);
@@ -328,16 +331,16 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Bytes held by all bounce buffers. A figure: `Relaxed` everywhere.
+/// Bytes held by all bounce buffers. A gauge: `Relaxed` everywhere.
 static BOUNCE_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// A page-aligned buffer between a disk and the memory of somebody else, made when it is first needed.
+/// A page-aligned buffer between a disk and unaligned memory, allocated on demand.
 pub(crate) struct Bounce(Option<Mapped<u8>>);
 
 impl Bounce {
     pub const NONE: Bounce = Bounce(None);
 
-    /// Makes it at least so long; it then has other contents. Whether there was memory for that.
+    /// Makes it at least this long; growing discards the contents. Returns whether there was memory for it.
     pub fn grow(&mut self, bytes: usize) -> bool {
         if self.bytes().len() >= bytes {
             return true;
@@ -372,11 +375,11 @@ impl Drop for Bounce {
     }
 }
 
-/// Bytes of a buffer between: a largest page and a block of 4 KiB on either side.
+/// Bytes of a bounce buffer: a largest page and a block of 4 KiB on either side.
 pub(crate) const BOUNCE: usize = crate::page::MAX_PAGE + 2 * (4 << 10);
 
-/// Lends a page-aligned buffer of [`BOUNCE`] bytes for something rare. `None` if there is no memory for it. What reads pages
-/// takes its memory from the slots of [`crate::device::bounded`], of which there is a limited number.
+/// Lends a page-aligned buffer of [`BOUNCE`] bytes for a rare operation. `None` if there is no memory. Reads of pages use
+/// the slots of [`crate::device::bounded`] instead, whose number is limited.
 pub(crate) fn with_buffer<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
     let mut buffer = Bounce::NONE;
     buffer.grow(BOUNCE).then(|| use_buffer(buffer.bytes_mut()))
@@ -387,7 +390,7 @@ pub(crate) fn add_bounce_bytes(bytes: u64) {
     BOUNCE_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// It was given back.
+/// Call when that memory was released.
 pub(crate) fn sub_bounce_bytes(bytes: u64) {
     BOUNCE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
 }
@@ -420,7 +423,7 @@ mod tests {
         let length = 2 * HUGE_PAGE + 10_000;
         file.set_len((HUGE_PAGE + length.next_multiple_of(page())) as u64)
             .unwrap();
-        // SAFETY: nobody else has the file.
+        // SAFETY: only this test has the file.
         let map = |offset| unsafe { Mapped::<u8>::of_file(&file, offset, length) }.unwrap();
         let mut first = map(HUGE_PAGE as u64);
         assert!(first.iter().all(|&b| b == 0));

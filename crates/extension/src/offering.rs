@@ -1,4 +1,4 @@
-//! Offering: takes the bytes of a page in, if it is worth it and they are not old.
+//! Offering: admits the bytes of a page if the policy accepts it and the bytes are current.
 
 use crate::directory::Kind;
 use crate::extension::{Extension, OfferOutcome, Source};
@@ -21,7 +21,7 @@ impl Extension {
         self.offer_of(Group::NORMAL, page, bytes, ticket, source)
     }
 
-    /// As [`offer`](Self::offer), a page of this group.
+    /// Like [`offer`](Self::offer), for a page of this group.
     pub fn offer_of(
         &self,
         group: Group,
@@ -44,7 +44,7 @@ impl Extension {
                 counters.rejected.add(1);
                 counters.rejected_bytes.add(bytes.len() as u64);
             }
-            // It comes again when there is room.
+            // It is offered again when there is room.
             OfferOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
             OfferOutcome::StagingFull => counters.staging_full.add(1),
             OfferOutcome::WriteLimit => counters.write_limit.add(1),
@@ -118,7 +118,7 @@ impl Extension {
         OfferOutcome::Admitted
     }
 
-    /// Why no page of this size can be taken in now, whatever it is worth.
+    /// Why no page of this size can be admitted now, whatever its score.
     pub(crate) fn cannot_take(&self, bytes: &[u8]) -> Option<OfferOutcome> {
         let shared = &*self.shared;
         if !is_page_length(bytes.len()) || !shared.store.any_active() {
@@ -136,7 +136,7 @@ impl Extension {
         }
     }
 
-    /// A frame, if need be that of a page that is worth less.
+    /// A frame; if none is free, that of a staged page with a lower score.
     fn find_frame(
         &self,
         instance: &Instance,
@@ -161,7 +161,7 @@ impl Extension {
         shared.store.staging.allocate(length)
     }
 
-    /// Whether the page is worth a place for which it has to compete.
+    /// Whether the page deserves a place for which it must compete.
     fn wins_place(
         &self,
         state: &mut InstanceState,
@@ -188,7 +188,7 @@ impl Extension {
         self.shared.generations.is_current(ticket)
     }
 
-    /// Whether the page has an entry that can serve it. After a write it cannot have one: what looks like it is another's.
+    /// Whether the page has an entry that can serve it. After a write it cannot have one: an apparent one is another page's.
     pub(crate) fn has(&self, state: &InstanceState, page: PageId, was_read: bool) -> bool {
         let Some((_, entry)) = state.find(&self.shared.store, page) else {
             return false;

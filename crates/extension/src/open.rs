@@ -22,24 +22,24 @@ use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
 use crate::writer::Writer;
 
-/// Staging may take this part of the devices, within bounds, when pages come in a burst. Of that only what is needed is
-/// resident. A limit on memory may lower it to the least.
+/// Size of staging for bursts: this part of the devices, within bounds. Only the part in use is resident. A memory limit may
+/// lower it to the minimum.
 const STAGING_SHARE: u64 = 400;
-// The checker makes each of the frames' counters anew for every schedule.
+// The checker creates each frame's counters anew for every schedule.
 const USUAL_STAGING: u64 = if cfg!(checker) { 4 << 16 } else { 3 << 20 };
 const MOST_STAGING: u64 = 64 << 20;
 const LEAST_STAGING: u64 = 1 << 20;
-/// What is not worth planning: histograms, counters, small vectors.
+/// Memory that is not planned in detail: histograms, counters, small vectors.
 const SUNDRIES: u64 = 64 << 10;
-/// Pages that fit into the space of a page when they are compressed, times five: text shrinks to a half or a third. Where less
-/// is saved the directory is larger than need be; where more, it and not the device is full.
+/// Compressed pages that fit into the space of one page, times five: text shrinks to a half or a third. If pages compress
+/// less, the directory is larger than necessary; if they compress better, the directory is full before the device.
 const LZ4_FIFTHS: u64 = 12;
 
-/// How much memory goes where.
+/// Distribution of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Plan {
     instances: u64,
-    /// Pages for which the directory of an instance is made.
+    /// Pages for which the directory of an instance is sized.
     entries: u64,
     /// Pages of an instance on average.
     pages: u64,
@@ -48,7 +48,7 @@ struct Plan {
     policy: PolicyName,
     thrift: Thrift,
     staging: u64,
-    /// What writers take when they need it.
+    /// Memory that writers allocate on demand.
     buffers: u64,
     fixed: u64,
 }
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Extents fall on instances by chance: one standard deviation more than the mean, and the directory's own slack.
+    /// Extents are distributed over instances by a hash: one standard deviation more than the mean, and the directory's own slack.
     fn entries(pages: u64, instances: u64) -> u64 {
         let extent = 1u64 << EXTENT_SHIFT;
         if instances > 1 {
@@ -100,12 +100,12 @@ impl Plan {
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
-    /// The same with the groups of entries, which are there while rules for tables need them. Rules may come at any time.
+    /// The same including the groups of entries, which exist while rules for tables need them. Rules may be set at any time.
     fn memory_at_most(&self) -> u64 {
         self.memory() + self.instances * Directory::tags_needed(self.entries)
     }
 
-    /// Gives up staging, then what the policy can spare, then places for pages that compression would make room for, until the plan fits.
+    /// Reduces staging, then the policy's memory, then the places for pages gained by compression, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
         while limit > 0 && self.memory_at_most() > limit {
             if self.staging > LEAST_STAGING {
@@ -160,7 +160,7 @@ fn check(config: &Config) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Lays the devices one after the other into the space of locations.
+/// Places the devices one after the other in the location space.
 fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
     let total = config
         .devices
@@ -187,7 +187,7 @@ fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
     Ok(geometries)
 }
 
-/// Whether an extension of this configuration gets by with the memory that it allows.
+/// Whether an extension of this configuration fits its memory limit.
 pub fn fits(config: &Config) -> bool {
     lay_out(config).is_ok_and(|geometries| {
         Plan::new(config, &geometries)
@@ -196,13 +196,13 @@ pub fn fits(config: &Config) -> bool {
     })
 }
 
-/// Tells the footers of this opening from those of any other.
+/// A number that distinguishes the footers of this opening from those of any other.
 fn new_session() -> u64 {
     let time = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |t| t.as_nanos() as u64);
     let mut random = [0u8; 8];
-    // SAFETY: the buffer has that many bytes; without random bytes the time and the process have to do.
+    // SAFETY: the buffer has that many bytes. Without random bytes the time and the process id must suffice.
     unsafe {
         libc::getrandom(
             random.as_mut_ptr().cast(),
@@ -213,8 +213,12 @@ fn new_session() -> u64 {
     mix64(time) ^ u64::from_le_bytes(random) ^ u64::from(std::process::id())
 }
 
-/// Opens what can be opened, with `contents` if they are wanted: which of them has its own. A device that cannot be opened is
-/// failed, and tried again like any other that is; the first such error is the caller's only if no device is left.
+/// Opens the devices, with their contents if `contents` is set. Returns which of them have their contents.
+///
+/// A device that cannot be opened fails, and is retried like any other failed device.
+///
+/// # Errors
+/// No device could be opened. Returns the first error.
 fn open_devices(devices: &[Device], contents: bool, wrap: &Wrap) -> Result<Vec<bool>, OpenError> {
     let mut first = None;
     let mut kept = Vec::new();
@@ -232,7 +236,8 @@ fn open_devices(devices: &[Device], contents: bool, wrap: &Wrap) -> Result<Vec<b
     }
 }
 
-/// What lies in an arena, and the arena, if one is wanted and can be had; and why not. That costs contents, and stops nothing.
+/// The parts of an arena, and the arena if one is configured and available, or why not. Without an arena the contents of an
+/// earlier process are lost, but the extension opens.
 fn parts(
     config: &Config,
     geometries: &[Geometry],
@@ -329,7 +334,7 @@ mod tests {
         Plan::new(config, &lay_out(config).unwrap())
     }
 
-    /// Of directory and counters.
+    /// Bytes of directory and counters.
     fn without_the_rest(plan: &Plan) -> u64 {
         plan.memory() - Staging::memory_needed(plan.staging) - plan.buffers - plan.fixed
     }
@@ -406,12 +411,12 @@ mod tests {
         );
         let without = without_the_rest(&raw);
         assert!(memory > without * 2);
-        // Before it is refused it makes do with what it would have without.
+        // Before it is refused, it uses as little memory as without compression.
         let least = raw.fit(1 << 20, 1).unwrap_err();
         let OpenError::MemoryLimit { needed, .. } = least else {
             panic!()
         };
-        // And the compressor.
+        // Plus the compressor.
         let needed = needed + Writer::bytes(Compression::Lz4) - Writer::bytes(Compression::Off);
         let tight = lz4.fit(needed, 1).unwrap();
         assert_eq!(tight.pages, raw.pages);

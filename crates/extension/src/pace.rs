@@ -1,6 +1,6 @@
-//! Pace of the writers: bytes written to all devices per second. And the clock that writers go by.
+//! Pacing of the writers: bytes written to all devices per second. And their clock.
 //!
-//! Only writers wait for the pace. When they fall behind, staging fills up and offers are refused.
+//! Only writers wait for the pacer. When they fall behind, staging fills up and offers are rejected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 
 use crate::measure::TokenBucket;
 
-/// The bucket holds what may be written in this time: enough for a thread that sleeps too long, and little enough that the
-/// rate is kept to 5 % over two seconds already.
+/// Seconds of writing that the bucket holds. It compensates for a thread that sleeps too long, and is small enough that the
+/// rate is kept to 5 % within two seconds.
 const BURST: f64 = 0.1;
 
 /// A token bucket that may be overdrawn by one write, so that a write larger than the burst is not stuck.
 pub(crate) struct Pacer {
-    /// Bytes per second; 0: no limit. Stands for itself: `Relaxed` everywhere.
+    /// Bytes per second; 0: no limit. An independent value: `Relaxed` everywhere.
     rate: AtomicU64,
-    /// Of bytes.
+    /// In bytes.
     bucket: Mutex<TokenBucket>,
 }
 
-/// The time. Tests put it where they want it.
+/// The time. Tests can set it.
 #[derive(Default)]
 pub(crate) struct Clock {
     #[cfg(test)]
@@ -37,7 +37,7 @@ impl Clock {
         Instant::now()
     }
 
-    /// Where the clock stands still until somebody waits, waits. Whether it does.
+    /// If the clock is set by a test, advances it by the wait. Returns whether it is.
     #[cfg(test)]
     pub fn skip(&self, time: Duration) -> bool {
         let mut set = self.set.lock();
@@ -60,7 +60,7 @@ impl Pacer {
         self.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Takes leave to write: `None`, or the time after which to ask again.
+    /// Requests permission to write: `None` if granted, or the time after which to try again.
     pub fn take(&self, bytes: u64, now: Instant) -> Option<Duration> {
         let rate = self.rate.load(Ordering::Relaxed) as f64;
         if rate == 0.0 {

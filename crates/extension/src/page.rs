@@ -1,30 +1,32 @@
-//! Identity of a page, and the hashes everything else is derived from.
+//! Identity of a page, and the hashes derived from it.
 //!
-//! A page is named by the file it belongs to and by its number in that file. One 64-bit mix of the two ([`PageId::hash`])
-//! chooses directory bucket, fingerprint and sketch counters; a second, coarser one ([`PageId::instance`]) chooses the
-//! instance, so that the 64 pages of an extent, read-ahead and neighbour writes stay together. The *check* that proves a
-//! page ([`check`]) is a hash of its bytes, turned by a seed that is one-to-one in the page number within a file:
-//! the intact bytes of another page of the same file can therefore never pass for the page asked for.
+//! A page is identified by its file and its number in that file. One 64-bit mix of the two ([`PageId::hash`]) selects
+//! directory bucket, fingerprint and sketch counters. A second, coarser one ([`PageId::instance`]) selects the
+//! instance, so that the 64 pages of an extent share one for read-ahead and neighbour writes. The *check* of a page
+//! ([`check`]) proves its identity. It is a hash of the bytes, combined with a seed that is one-to-one in the page
+//! number within a file. So the intact bytes of one page never pass for another page of the same file.
 //!
-//! The hash is XXH3. InnoDB writes checksums of its own into pages, and a hash of the same family says nothing new of them:
-//! the CRC-32C of a page that ends with its CRC-32C in big-endian order, as those of MariaDB do, takes only 2^16 values.
+//! The hash is XXH3, because InnoDB stores its own checksums in pages, and a hash of the same family adds no
+//! information. The CRC-32C of a page that ends with its CRC-32C in big-endian order, like those of MariaDB, takes only
+//! 2^16 values.
 
 use std::hash::Hasher;
 
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
-/// Smallest physical page the cache takes, in bytes.
+/// Smallest physical page that the cache accepts, in bytes.
 pub const MIN_PAGE: usize = 1024;
-/// Largest physical page the cache takes, in bytes.
+/// Largest physical page that the cache accepts, in bytes.
 pub const MAX_PAGE: usize = 65536;
 
-/// One incarnation of the contents of a data file. The number is never used again: dropping a whole file means that the
-/// caller goes on with a new `FileId`.
+/// One incarnation of a data file's contents. Numbers are never reused: after a whole file is dropped, the caller
+/// continues with a new `FileId`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct FileId(pub u32);
 
-/// Hash of a number for tables under a lock: of our own, or an address, so that nobody can choose them to collide.
+/// Hash of a number for tables under a lock. The keys are our own numbers or addresses, so an attacker cannot choose
+/// colliding ones.
 #[derive(Default)]
 pub struct NumberHasher(u64);
 
@@ -62,7 +64,7 @@ pub struct PageId {
     pub page: u32,
 }
 
-/// Pages whose numbers differ only in the low bits of an extent share an instance.
+/// Low bits of a page number within an extent. All pages of an extent share an instance.
 pub const EXTENT_SHIFT: u32 = 6;
 
 impl PageId {
@@ -75,13 +77,13 @@ impl PageId {
         mix64((u64::from(self.file.0) << 32) | u64::from(self.page))
     }
 
-    /// Which of `instances` the page belongs to.
+    /// Index of the page's instance, below `instances`.
     pub(crate) fn instance(self, instances: u32) -> usize {
         extent_instance(self.file, self.page >> EXTENT_SHIFT, instances)
     }
 
-    /// Turns a checksum of bytes into the check of this page. One-to-one in the page number for any one file, and in
-    /// the file for any one page number; [`PageId::of_seed`] is the way back.
+    /// Turns a checksum of bytes into the check of this page. One-to-one in the page number for a fixed file, and in
+    /// the file for a fixed page number; [`PageId::of_seed`] is the inverse.
     fn seed(self) -> u32 {
         mix32(self.page ^ mix32(self.file.0 ^ 0x9e37_79b9))
     }
@@ -101,41 +103,42 @@ pub(crate) fn extent_instance(file: FileId, extent: u32, instances: u32) -> usiz
     (((hash >> 32) * u64::from(instances)) >> 32) as usize
 }
 
-/// Whether the cache can take a page of this many bytes.
+/// Whether the cache accepts a page of this many bytes.
 pub fn is_page_length(length: usize) -> bool {
     length.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&length)
 }
 
-/// The check of a page: proves at once that the bytes are unharmed and that they are this page's.
+/// The check of a page. It proves both that the bytes are intact and that they belong to this page.
 pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
     digest(bytes) ^ page.seed()
 }
 
-/// The check of a page, for those who look for two that have the same.
+/// The check of a page, for a search for collisions.
 #[cfg(any(checker, debug_assertions))]
 pub fn check_of(page: PageId, bytes: &[u8]) -> u32 {
     check(page, bytes)
 }
 
-/// XXH3, whose values no release changes.
+/// XXH3, whose values are stable across releases.
 pub fn hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Hash of the bytes of a page. It must have nothing to do with the checksums that InnoDB writes into them.
+/// Hash of a page's bytes. It must be independent of the checksums that InnoDB stores in them.
 fn digest(bytes: &[u8]) -> u32 {
     let hash = hash(bytes);
     (hash ^ (hash >> 32)) as u32
 }
 
-/// Whether InnoDB's page number in the bytes is the number of the page. It is not in the second and later files of a
-/// tablespace.
+/// Whether InnoDB's page number in the bytes equals the number of the page. It differs in the second and later files of
+/// a tablespace.
 pub(crate) fn is_numbered(page: PageId, bytes: &[u8]) -> bool {
     bytes[4..8] == page.page.to_be_bytes()
 }
 
-/// What the bytes say they are, given the check that was stored for them: exact if they are unharmed and if InnoDB's page
-/// number at bytes 4..8 is the number of the page. Tells a directory fingerprint shared by two pages from damage.
+/// Identity of the page that the bytes belong to, derived from their stored check. Exact if the bytes are intact and
+/// InnoDB's page number at bytes 4..8 equals the number of the page. It distinguishes a fingerprint collision from
+/// damage.
 pub(crate) fn identity_of(stored_check: u32, bytes: &[u8]) -> PageId {
     let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
     PageId::of_seed(stored_check ^ digest(bytes), number)
@@ -214,18 +217,18 @@ mod tests {
         assert_ne!(identity_of(stored, &bytes), page(3, 9));
     }
 
-    /// A page as MariaDB writes it with `innodb_checksum_algorithm=full_crc32`: its last four bytes are the CRC-32C of all
-    /// before them, in big-endian order.
+    /// A page like MariaDB's with `innodb_checksum_algorithm=full_crc32`: its last four bytes are the CRC-32C of all
+    /// others, in big-endian order.
     fn full_crc32_page(version: u64, bytes: &mut [u8]) {
         let (content, trailer) = bytes.split_at_mut(bytes.len() - 4);
         content[4..8].copy_from_slice(&9u32.to_be_bytes());
-        // The log sequence number, and something on the page.
+        // The log sequence number, and some content.
         content[16..24].copy_from_slice(&version.to_be_bytes());
         content[200..208].copy_from_slice(&mix64(version).to_be_bytes());
         trailer.copy_from_slice(&crc32c::crc32c(content).to_be_bytes());
     }
 
-    /// Bits in which values can differ independently of each other: the rank of their differences to the first.
+    /// Number of bits that vary independently: the rank of the differences to the first value.
     fn independent_bits(values: &[u32]) -> usize {
         let mut basis: Vec<u32> = Vec::new();
         for value in values {
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(independent_bits(&checks), 32);
         checks.sort_unstable();
         checks.dedup();
-        // By chance five of 200,000 values of 32 bits are there already.
+        // By chance, five of 200,000 values of 32 bits are duplicates.
         assert!(
             PAGES - checks.len() as u64 <= 30,
             "{} distinct",

@@ -1,20 +1,21 @@
-//! The policy: which pages get in once the cache is full, and which have to go for them.
+//! The cache policy: which pages a full cache admits, and which ones it evicts.
 //!
-//! Servers use [`density`]. [`second_chance`] lets everything in: tests and replays compare with it, and no server has it.
-//! A further policy is one file in `policy/` with a type that is a [`Policy`], and its lines here and in [`list`].
-//! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
+//! Servers use [`density`]. [`second_chance`] admits everything; only tests and replays use it, as a reference. A
+//! further policy is one file in `policy/` with a type that implements [`Policy`], and its lines here and in [`list`].
+//! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded trace, and [`crate::Config::policy`]
+//! selects it.
 //!
-//! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
-//! [`Policy::Model`]. The engine asks whether a page may come in only while pages compete for room, and who has to go only when
-//! there is none. It counts, moves and removes entries by itself; a policy sees them through [`Places`], and writes nothing
-//! there but two bits of each entry, the clock: high for pages that it would keep, since warming, reclaiming segments and a full directory
-//! go by it, too. Pages that are invalidated go without a word. What a policy remembers of
-//! pages it finds by their [`Places::identity`], which is the same for a page and for its entry. When a page is evicted the policy
-//! has just named it, and can note then what it wants to know of it, such as its age.
+//! Every instance owns a policy and calls it under the instance's lock. All policies share a [`Policy::Model`]. The
+//! engine asks for an admission decision only while pages compete for room, and for a victim only when there is no
+//! room. The engine counts, moves and removes entries; a policy reads them through [`Places`]. A policy writes only two
+//! bits of each entry, the clock. It should be high for pages worth keeping, because warming, segment reclamation and a
+//! full directory use it, too. The engine does not report invalidated pages to the policy. A policy finds its own data
+//! on a page by [`Places::identity`], which is the same for a page and for its entry. When the engine evicts a page,
+//! the policy has just named it as a victim, and can record its age or the like at that moment.
 //!
-//! Rules. After `new`: no allocation, no lock (in `look` an attempt at one), no I/O, no clock, no chance. What it does follows
-//! from its calls alone, so that a replay is repeatable. All memory but a few KiB is counted by `bytes`. `accessed` and `hit` are on
-//! the path of every read: one cache line, 150 instructions at most.
+//! Rules. After `new`: no allocation, no I/O, no wall clock, no randomness, and no lock except an attempt at one in
+//! `learn`. The calls alone determine the behaviour, so that a replay is repeatable. `bytes` counts all memory except a
+//! few KiB. `accessed` and `hit` are on the path of every read: one cache line and 150 instructions at most.
 
 pub(crate) mod density;
 pub(crate) mod list;
@@ -27,10 +28,11 @@ use crate::directory::{Directory, Entry, Slot};
 use crate::group::Group;
 use crate::page::PageId;
 
-/// The most that is remembered of how often a page was read.
+/// The largest remembered read count of a page.
 pub(crate) const MOST_COUNT: u32 = 15;
 
-/// Ages a counter, whose lowest bits are a count up to [`MOST_COUNT`] and the others tell the page. At 0 it forgets the page.
+/// Ages a counter: halves its lowest bits, a count up to [`MOST_COUNT`], and keeps the others, the page's tag. At 0 it
+/// drops the page.
 #[inline]
 fn halve(counter: &mut u16) {
     const COUNT: u16 = MOST_COUNT as u16;
@@ -42,83 +44,86 @@ fn halve(counter: &mut u16) {
     };
 }
 
-/// A page that asks for a place.
+/// An insert candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Candidate {
-    /// It was just read: InnoDB has it now, and will not ask for it for a while.
+    /// Just read: InnoDB has the page now, and will not read it again for a while.
     Read,
-    /// It was just written: InnoDB is likely to be about to let go of it.
+    /// Just written: InnoDB will probably evict the page soon.
     Written,
 }
 
-/// How freely memory may be taken.
+/// Memory budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Thrift {
     Usual,
-    /// There is a limit on memory, and the usual is above it.
+    /// A memory limit applies, and the usual budget exceeds it.
     Scarce,
 }
 
-/// See the module's documentation for what a policy may do.
+/// The module's documentation states the rules for a policy.
 pub(crate) trait Policy: Sized + Send {
-    /// As the configuration and `bpe-lab replay --policy` take it.
+    /// Name in the configuration and in `bpe-lab replay --policy`.
     const NAME: &'static str;
 
-    /// What the policies of all instances share; `()` if nothing.
+    /// State that the policies of all instances share; `()` if there is none.
     type Model: Send + Sync;
 
-    /// For a cache of so many pages.
+    /// For a cache of `pages` pages.
     fn model(pages: u64) -> Self::Model;
 
-    /// Bytes that the policy of an instance of so many pages takes for good.
+    /// Bytes that the policy of an instance of `pages` pages allocates permanently.
     fn bytes(pages: u64, thrift: Thrift) -> u64;
 
-    /// For an instance of so many pages on average.
+    /// For an instance of `pages` pages on average.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If memory allocation fails.
     fn new(pages: u64, thrift: Thrift, model: &Arc<Self::Model>) -> io::Result<Self>;
 
-    /// Bytes that it has taken.
+    /// Bytes that it has allocated.
     #[cfg(test)]
     fn memory_bytes(&self) -> u64;
 
-    /// The page is read; `found`: its entry, if it has one. Whether it was read before, as far as is remembered: for people.
+    /// Records a read of the page; `found`: its entry, if it has one. Returns whether the policy remembers an earlier
+    /// read, for statistics only.
     fn accessed(&mut self, places: &mut Places<'_>, page: PageId, found: Option<Slot>) -> bool;
 
-    /// The entry was found for a read, which is told by `accessed` too: before or after, and other reads may come between the two.
+    /// A read found the entry. `accessed` reports the same read, before or after this call, and other reads may come in
+    /// between.
     fn hit(&mut self, _places: &mut Places<'_>, _page: PageId, _slot: Slot, _entry: Entry) {}
 
-    /// The page was written to its data file, and may be offered next.
+    /// Records that the page was written to its data file. It may become an insert candidate next.
     fn written(&mut self, _places: &mut Places<'_>, _page: PageId) {}
 
-    /// Whether a page without an entry gets in, though pages compete. If there is no room the engine asks for a victim next, but
-    /// not always: the offer may fail for other reasons.
+    /// Whether to admit a page without an entry while pages compete. If there is no room, the engine usually asks for a
+    /// victim next; it does not if the insertion fails for another reason.
     fn admits(&mut self, places: &mut Places<'_>, page: PageId, what: Candidate) -> bool;
 
-    /// Clock of the entry that the page is about to get, 0 to 3.
+    /// The initial clock of the page's new entry, 0 to 3.
     fn entered(&mut self, places: &mut Places<'_>, page: PageId) -> u8;
 
-    /// The page on a device that has to go now; `None` if none is found within bounded steps.
+    /// The page on a device to evict now; `None` if a bounded search finds none.
     fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot>;
 
-    /// How much the page is worth among those that wait in a full staging: the one that is worth least goes.
+    /// Score of the page in a full staging area. The page with the lowest score is dropped.
     fn worth(&self, places: &Places<'_>, page: PageId) -> u32;
 
-    /// How often the page of this identity was read of late, 0 to [`MOST_COUNT`], as far as is remembered. All policies mean the
-    /// same by it, so that one server can tell another.
+    /// The remembered number of recent reads of the page with this identity, 0 to [`MOST_COUNT`]. All policies use the
+    /// same scale, so that servers can exchange it.
     fn count(&self, _identity: u64) -> u32 {
         0
     }
 
-    /// A page gets an entry on behalf of another server, which has read it about so often of late: it is remembered as read
-    /// so often at least. Counts as no read, and ages nobody. The clock of the entry, 0 to 3.
+    /// Registers a page that is inserted on behalf of another server, which read it about `count` times recently. The
+    /// page counts as read at least that often. The call is no read and ages no other page. Returns the clock of the
+    /// entry, 0 to 3.
     fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8;
 
-    /// Another server, on whose behalf the page of this identity was let in, has no use for it any more.
+    /// The other server, on whose behalf the page of this identity was admitted, no longer uses it.
     fn cool(&mut self, _identity: u64) {}
 
-    /// Reads of an instance after which [`learn`](Self::learn) is called.
+    /// Number of reads of an instance between two calls of [`learn`](Self::learn).
     fn learn_every(&self) -> u64 {
         u64::MAX
     }
@@ -127,12 +132,12 @@ pub(crate) trait Policy: Sized + Send {
     fn learn(&mut self, _full: bool) {}
 }
 
-/// The directory of the instance, as a policy may use it, and what the rules for tables say that matters now.
+/// A policy's view of the instance's directory, and the table rules that apply to the current page.
 pub(crate) struct Places<'a> {
     directory: &'a mut Directory,
-    /// Of the page that is asked about.
+    /// Group of the current page.
     group: Group,
-    /// One of this group has to go: as if there were no others.
+    /// If set, only entries of this group are visible, as if there were no others.
     only: Option<Group>,
 }
 
@@ -145,7 +150,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// For a page of this group, which competes with the entries of one group if that is given.
+    /// For a page of `group`, which competes only with entries of `only` if that is set.
     pub fn of(self, group: Group, only: Option<Group>) -> Places<'a> {
         Places {
             group,
@@ -159,12 +164,12 @@ impl<'a> Places<'a> {
         self.only.is_none()
     }
 
-    /// The page that is asked about may take a part of the cache only, whatever a policy thinks of it.
+    /// Whether a rule limits the current page to a part of the cache, regardless of the policy.
     pub fn is_limited(&self) -> bool {
         self.group.is_limited()
     }
 
-    /// Entries of pages that may take all of the cache, as far as is known.
+    /// Entries of pages without a limit, as far as known.
     pub fn without_limit(&self) -> u64 {
         let groups = (0..Group::COUNT).map(Group::of_number);
         let limited = groups.filter(|group| group.is_limited());
@@ -172,17 +177,18 @@ impl<'a> Places<'a> {
         self.directory.used().saturating_sub(counted)
     }
 
-    /// The page that asks for a place competes with a bonus.
+    /// Whether the insert candidate competes with a bonus.
     pub fn prefers(&self) -> bool {
         self.group == Group::PREFERRED
     }
 
-    /// An entry does.
+    /// Whether an entry does.
     pub fn prefers_at(&self, slot: Slot) -> bool {
         self.directory.group_at(slot) == Group::PREFERRED
     }
 
-    /// Tells pages apart, but for one in some thousands: the same for a page and for its entry, wherever that is.
+    /// Identifies a page, with one collision in some thousands: the same for a page and for its entry, in whichever
+    /// bucket that is.
     pub fn identity(&self, page: PageId) -> u64 {
         self.directory.identity(self.directory.key(page))
     }
@@ -196,7 +202,7 @@ impl<'a> Places<'a> {
         self.directory.buckets() as u32
     }
 
-    /// Entries of pages on devices in a bucket: at most six, in one cache line.
+    /// Entries of a bucket whose pages are on devices: at most six, in one cache line.
     pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
         let competing = match self.only {
             None => u8::MAX,

@@ -1,4 +1,4 @@
-//! Reading: finds a page, reads it, and proves it.
+//! Reading: finds a page, reads it, and verifies it.
 
 use std::time::Instant;
 
@@ -11,20 +11,20 @@ use crate::page::{PageId, check, identity_of, is_page_length};
 use crate::segment::format::{PACKED_HEADER, packed_page_length, unpack};
 use crate::statistics::Counter;
 
-/// Bytes read for an entry, before their proof.
+/// Bytes read for an entry, before their verification.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'a> {
     /// A page of the requested length.
     Page(&'a [u8]),
-    /// An intact page of another length is this one. An entry does not name its page, and files differ in the length of
-    /// their pages: those of tables with compressed pages are shorter. Of a damaged page this is a random one.
+    /// The entry led to an intact page of another length: this one. An entry does not name its page, and files differ in the
+    /// length of their pages: those of tables with compressed pages are shorter. For a damaged page this is a random one.
     OtherLength(PageId),
     /// Decompression failed at every length.
     Damaged,
 }
 
 impl Counters {
-    /// The misses of this reason.
+    /// The counter of misses for this reason.
     pub fn of(&self, reason: MissReason) -> &Counter {
         match reason {
             MissReason::Absent => &self.absent,
@@ -45,7 +45,7 @@ impl Extension {
         self.read_of(Group::NORMAL, page, buffer)
     }
 
-    /// As [`read`](Self::read), a page of this group.
+    /// Like [`read`](Self::read), for a page of this group.
     pub fn read_of(&self, group: Group, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
         let started = Instant::now();
         let shared = &*self.shared;
@@ -91,7 +91,7 @@ impl Extension {
         }
     }
 
-    /// Counts an access to a page that is read elsewhere on purpose: for the policy, and for nothing else.
+    /// Counts an access to a page that is deliberately read elsewhere: for the policy only.
     pub fn count_access(&self, page: PageId) {
         let shared = &*self.shared;
         let mut state = shared.instance(page).lock();
@@ -100,8 +100,7 @@ impl Extension {
         state.record_access(page, group, found_at, &shared.store);
     }
 
-    /// Copies a cached page, for comparing it with where it came from: counts nothing, and leaves the page as it is for the
-    /// policy.
+    /// Copies a cached page, for comparison with its origin. Counts nothing, and does not affect the policy.
     pub fn inspect(&self, page: PageId, buffer: &mut [u8]) -> Inspected {
         let shared = &*self.shared;
         let instance = shared.instance(page);
@@ -145,7 +144,7 @@ impl Extension {
         }
     }
 
-    /// Proves the bytes read from a spot.
+    /// Verifies the bytes read from a spot.
     pub(crate) fn verify(
         &self,
         instance: &Instance,
@@ -157,7 +156,7 @@ impl Extension {
         let segment = device.geometry.segment_of(spot.location);
         let reused = device.table.sequence(segment) != spot.sequence;
         if reused || self.removals_moved(instance, spot.removals) {
-            // The place was not written anew if the entry still refers to it; nor was the page, if it is the same entry.
+            // If the entry still refers to the place, the place was not rewritten. If it is the same entry, neither was the page.
             let entry = instance.lock().still(page, spot.location, spot.kind);
             if entry.is_none_or(|(_, entry)| entry.check != spot.check) {
                 return Err(if reused {
@@ -178,10 +177,10 @@ impl Extension {
             Content::OtherLength(actual) => Some(actual),
             Content::Damaged => None,
         };
-        // Damaged, or another page whose entry looks the same: its bytes tell. In both cases the entry is in the way.
+        // Damaged, or another page with the same fingerprint: its bytes show which. In both cases the entry is useless.
         let mut state = instance.lock();
         let collision = actual.is_some_and(|actual| {
-            // Of a page that does not carry its number nothing can be told, and damage is rarer.
+            // A page that does not carry its number cannot be identified, and damage is rarer than a collision.
             !spot.kind.is_numbered()
                 || std::ptr::eq(self.shared.instance(actual), instance)
                     && state.directory.look_alike(actual, page)
@@ -203,7 +202,7 @@ impl Extension {
         Err(MissReason::FailedProof)
     }
 
-    /// Whether an entry may have gone that was found when the instance had counted so many removals.
+    /// Whether an entry may have been removed since the instance's count of removals was `found_at`.
     fn removals_moved(&self, instance: &Instance, found_at: u64) -> bool {
         instance.removals() != found_at
     }
@@ -217,8 +216,8 @@ impl Extension {
         removals: u64,
         bytes: &[u8],
     ) -> Result<(), MissReason> {
-        // If the entry was turned to a device meanwhile the bytes are still the page's. But whether that or a write has removed
-        // it cannot be told, so a miss it is. The bytes may be a copy, and the frame that of a later version.
+        // If the entry was switched to a device, the bytes are still the page's. But that cannot be distinguished from a removal by
+        // a write, so it is a miss. The bytes may be a copy, and the frame may hold a later version.
         if self.removals_moved(instance, removals) {
             let entry = instance.lock().still(page, frame, Kind::STAGED);
             if entry.is_none_or(|(_, entry)| entry.check != expected) {
@@ -236,8 +235,8 @@ impl Extension {
     }
 }
 
-/// Reads a page of this kind, raw or packed, into `buffer`; `None` if pages of that length are not stored so. Whether it
-/// could be decompressed.
+/// Reads a page of this kind, raw or packed, into `buffer`; `None` if pages of that length are not stored in this kind.
+/// Returns whether it could be decompressed.
 fn read_stored(
     device: &Device,
     location: u32,

@@ -1,16 +1,16 @@
 //! Reclaim: turns garbage on a device into places for new pages.
 //!
-//! Either way it takes the segment with the least in it that is alive. The footer names the pages in it. Those whose entry
-//! no longer refers to it, and those of forgotten files, are garbage.
+//! The victim is the segment with the fewest live units. Its footer names the pages in it. Pages whose entry no longer
+//! refers to the segment, and pages of forgotten files, are garbage.
 //!
-//! *Reopening* leaves the others where they are; between them are the holes. Before the first is written the sequence number
-//! of the segment is raised: a reader that has found an entry before, and sees the number changed after its read, must
-//! find the entry again.
+//! *Reopening* leaves the live pages in place; the gaps between them are the holes. The sequence number of the segment is
+//! incremented before the first hole is written. A reader that has found an entry earlier, and sees the number changed after
+//! its read, must look up the entry again.
 //!
-//! *Compaction*, when the holes are too small, moves them: they are read, proven, and appended to another segment. Their
-//! entries refer to the old place until the chunk with the new copy is written; after that nothing refers to the segment,
-//! its sequence number is raised, and it is free. Of a segment more than seven eighths alive it evicts the rest, so that it
-//! gains room whatever happens.
+//! *Compaction*, when the holes are too small, moves the live pages: it reads and verifies them, and appends them to another
+//! segment. Their entries refer to the old place until the chunk with the new copy is written. Then nothing refers to the
+//! segment, its sequence number is incremented, and it is free. If more than seven eighths of a segment are live, compaction
+//! evicts the excess, so that it always gains room.
 //!
 //! If a footer cannot be read, the directories are swept for entries into the segment, and it is free.
 
@@ -30,33 +30,33 @@ use crate::staging::UNIT;
 use crate::stream::{Size, Stored};
 use crate::sweep::sweep;
 
-/// Segments reclaimed in a row before pages are collected again.
+/// Limit of segments reclaimed in a row before pages are collected again.
 const MOST_IN_A_ROW: usize = 8;
-/// Bytes that may be read in vain between two pages to save a read.
+/// Unused bytes that may be read between two pages to save a read.
 const GAP: usize = 32 << 10;
-/// Segments that are compared in search of one to reclaim: of more, each search takes the next ones.
+/// Limit of segments compared in a search for the victim. If there are more, each search takes the next ones.
 const MOST_COMPARED: usize = 8192;
-/// A segment whose footer was read ahead is as good as one with less alive in it by this part of a segment.
+/// A segment whose footer was read ahead is preferred to the emptiest if it has at most this part of a segment more live.
 const AHEAD_PART: u64 = 64;
 
 /// Makes room on a writer's device.
 pub(crate) struct Reclaimer {
     buffers: Buffers,
-    /// Bytes of the footer that was read last: the next one is likely to have as many.
+    /// Bytes of the last footer read: the next one probably has as many.
     footer: usize,
-    /// Where the next search begins.
+    /// Start of the next search.
     compared: usize,
-    /// The emptiest segments but one when it was last looked.
+    /// The emptiest segments after the victim, from the last search.
     next: Vec<u32>,
-    /// Units alive in a segment that is about as empty as the emptiest.
+    /// Live units of a segment that is about as empty as the emptiest.
     near: u32,
-    /// Segments to which something is on the way.
+    /// Segments that a flight targets.
     flown_to: Vec<u32>,
 }
 
-/// What is known of the segment that is reclaimed.
+/// State of the segment that is being reclaimed.
 struct Buffers {
-    /// Part of the segment; made when it is first needed.
+    /// Part of the segment; allocated on demand.
     window: Bounce,
     records: Vec<Record>,
     keep: Vec<Keep>,
@@ -86,7 +86,7 @@ impl Reclaimer {
         }
     }
 
-    /// Makes room for a page: there is a segment open that has a hole for it, or one may be opened.
+    /// Makes room for a page: afterwards an open segment has a hole for it, or a segment may be opened.
     pub fn make_room(
         &mut self,
         at: Site<'_>,
@@ -105,8 +105,8 @@ impl Reclaimer {
         }
     }
 
-    /// Opens the emptiest segment for new pages. Whether it has a hole of this size; if not it is not
-    /// opened, and if nothing in it is alive it is free now.
+    /// Opens the emptiest segment for new pages. Returns whether it has a hole of this size. If not, it is not opened; it is
+    /// freed if none of its pages is live.
     fn reopen(&mut self, at: Site<'_>, log: &mut SegmentLog, size: Size) -> Result<bool, Fault> {
         #[cfg(test)]
         if at.shared.store.canary.skip_reopening() {
@@ -151,7 +151,7 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// The segment with the least in it that is alive. Not one to which something is on the way: that is not counted yet.
+    /// The segment with the fewest live units. Excludes segments that a flight targets: their new pages are not counted yet.
     fn choose_victim(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Option<u32> {
         let chosen = self.find_emptiest(at.device, log).or_else(|| {
             log.flights.settle(at);
@@ -160,7 +160,7 @@ impl Reclaimer {
         Some(log.choose(chosen))
     }
 
-    /// Where in the list of full segments the emptiest is. Notes those that come after it.
+    /// Position of the emptiest segment in the list of full ones. Remembers the next ones.
     fn find_emptiest(&mut self, device: &Device, log: &SegmentLog) -> Option<usize> {
         log.flights.destinations(&mut self.flown_to);
         self.next.clear();
@@ -171,7 +171,7 @@ impl Reclaimer {
             count => self.compared % count,
         };
         self.compared = first + compared;
-        // In order: what is alive, and where.
+        // In order: live units, and position.
         let mut least = [(u32::MAX, usize::MAX); 1 + READS];
         for at in (first..full.len()).chain(0..first).take(compared) {
             let live = device.table.live_units(full[at]);
@@ -189,7 +189,7 @@ impl Reclaimer {
         let emptiest = found.next()?;
         self.next.extend(found.map(|at| full[at]));
         self.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
-        // One whose footer is known need not be waited for.
+        // Prefer one whose footer is already known: reading it costs no wait.
         let near = |segment: &u32| {
             device.table.live_units(*segment) <= self.near && !self.flown_to.contains(segment)
         };
@@ -224,7 +224,7 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// Reads the footer into the records. False if that is not possible.
+    /// Reads the footer into the records. False if it cannot be read.
     fn read_footer(&mut self, at: Site<'_>, flights: &mut Flights, victim: u32) -> bool {
         let (device, buffers) = (at.device, &mut self.buffers);
         flights.begin();
@@ -261,7 +261,7 @@ impl Reclaimer {
     fn move_kept(&mut self, at: Site<'_>, log: &mut SegmentLog, victim: u32) {
         let (device, buffers) = (at.device, &mut self.buffers);
         let mut window = 0..0;
-        // Without it nothing is read, and what was to be kept is dropped.
+        // Without memory nothing is read, and the pages to keep are dropped.
         buffers.window.grow(CHUNK);
         for n in 0..buffers.keep.len() {
             let record = buffers.keep[n].record;
@@ -302,7 +302,7 @@ impl Reclaimer {
     }
 }
 
-/// Reads the part of the segment in which the next of these pages lie. The range read, empty if that failed.
+/// Reads the part of the segment that holds the next of these pages. Returns the range read; empty if that failed.
 fn load_window(device: &Device, victim: u32, keep: &[Keep], window: &mut [u8]) -> Range<usize> {
     let blocks = |record: &Record| {
         record.start() / BLOCK * BLOCK..(record.start() + record.length()).next_multiple_of(BLOCK)
@@ -337,15 +337,15 @@ fn evict_all(at: Site<'_>, victim: u32) {
         .add(sweep(shared, device, in_victim, left));
 }
 
-/// What the end of a segment says about the pages in it.
+/// State of a segment's footer.
 enum Footer {
     Known,
-    /// It has so many bytes.
+    /// It has this many bytes.
     Longer(usize),
     Lost,
 }
 
-/// Reads the footer at the end of `area`, the end of the segment.
+/// Decodes the footer at the end of `area`, the end of the segment.
 fn decode(device: &Device, victim: u32, area: &mut [u8], records: &mut Vec<Record>) -> Footer {
     let name = device.segment_name(victim);
     let end = device.geometry.segment_bytes as usize;
@@ -364,7 +364,7 @@ fn decode(device: &Device, victim: u32, area: &mut [u8], records: &mut Vec<Recor
     }
 }
 
-/// Lists what is alive; removes the entries of forgotten files.
+/// Lists the live pages; removes the entries of forgotten files.
 fn sort_out(at: Site<'_>, victim: u32, buffers: &mut Buffers) {
     let (shared, device) = (at.shared, at.device);
     let instances = shared.instances.len() as u32;
@@ -389,7 +389,7 @@ fn sort_out(at: Site<'_>, victim: u32, buffers: &mut Buffers) {
             }
         }
     }
-    // Stable, because that is fast where parts are in order: what was kept the last time, and what came since.
+    // A stable sort is fast for sorted runs: the pages kept last time, and those added since.
     buffers.keep.sort_by_key(|keep| keep.record.unit);
 }
 

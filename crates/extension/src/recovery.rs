@@ -1,4 +1,4 @@
-//! A device that fails: what refers to it is removed, and it is tried until it works again.
+//! Recovery of a failed device: removes its entries, and retries it until it works again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use crate::shared::Site;
 use crate::sweep::sweep;
 use crate::wake::TICK;
 
-/// How often the file is looked at.
+/// Interval between two checks of the file.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_PROBE: Duration = Duration::from_secs(5);
 const LAST_PROBE: Duration = Duration::from_secs(300);
-/// A device that has worked for so long is probed soon again when it fails.
+/// A device that has worked for this long is probed early again when it fails.
 const PROVEN: Duration = Duration::from_secs(600);
 
 pub(crate) struct Recovery {
     wrap: Arc<Wrap>,
     checked_at: Instant,
-    /// Since the device failed: no entry refers to it any more.
+    /// Since the device failed: no entry refers to it any longer.
     purged: bool,
     probe_at: Instant,
     probe_after: Duration,
@@ -42,7 +42,7 @@ impl Recovery {
         }
     }
 
-    /// Looks from time to time whether the file is still there.
+    /// Checks at intervals that the file is still there.
     pub fn check_file(&mut self, device: &Device) {
         if self.checked_at.elapsed() < CHECK_EVERY {
             return;
@@ -64,14 +64,14 @@ impl Recovery {
         }
     }
 
-    /// The device is failed: removes what refers to it, then tries it from time to time. `None` if it works again, or when there
-    /// is something to do next.
+    /// Handles a failed device: removes its entries, then retries it at intervals. `None`: it works again. Otherwise the time
+    /// until the next attempt.
     pub fn recover(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Option<Duration> {
         let device = at.device;
         if device.health.state() == State::Defunct {
             return Some(Duration::MAX);
         }
-        // What is under way may not be written over what comes after a purge, and holds frames.
+        // Writes in flight hold frames, and must not overwrite pages that are written after a purge.
         log.flights.land(at, 1, Duration::ZERO);
         if log.flights.any() {
             return Some(TICK);
@@ -91,7 +91,7 @@ impl Recovery {
                 self.purged = false;
                 self.active_since = Instant::now();
                 device.health.recover();
-                // If it fails again before it has proven itself.
+                // For the case that it fails again before it has proven itself.
                 self.probe_after = (self.probe_after * 2).min(LAST_PROBE);
                 None
             }
@@ -126,7 +126,7 @@ impl Recovery {
         if again.is_ok() {
             return Ok(());
         }
-        // The disk may have been mounted anew: open the file by its name.
+        // The disk may have been remounted: open the file by its name.
         device.close_file();
         device.open(false, &*self.wrap).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Adds up what is counted in many places.
+//! Sums the engine's distributed counters.
 
 use crate::memory::bounce_bytes;
 use crate::shared::Shared;

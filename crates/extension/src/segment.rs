@@ -1,11 +1,12 @@
 //! Segments: the unit in which a device is written and reclaimed.
 //!
-//! A cache file begins with 64 KiB of header, followed by segments of about 1 to 4 MiB, each with a footer at its end that
-//! names the pages in it ([`format`]). Segments are as long as whole pages of the usual size and their footer, and of the
-//! lengths near the one wanted that is chosen with which most pages fit the device: a page is never lost to a footer.
-//! In memory a segment costs a few integers ([`Table`]): how many entries point into it, the
-//! units they point to, and a sequence number that is raised whenever places in it are about to be written anew, by which a
-//! reader that was busy meanwhile finds out.
+//! A cache file begins with 64 KiB of header. Segments of about 1 to 4 MiB follow, each with a footer at its end that names
+//! its pages ([`format`]). The length of a segment is a number of whole pages of the usual size plus their footer, so no page
+//! is lost to a footer. Of the lengths near the desired one, the one with which most pages fit the device is chosen.
+//!
+//! In memory a segment costs a few integers ([`Table`]): the number of entries that point into it, the units they point to,
+//! and a sequence number. The number is incremented before places in the segment are rewritten, so that a concurrent reader
+//! detects it.
 
 pub(crate) mod format;
 pub(crate) mod states;
@@ -21,15 +22,15 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
 use states::States;
 
-/// Segments that every device has at least.
+/// Minimum number of segments of a device.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
 const LEAST_SEGMENT_BYTES: u64 = 1 << 20;
 const MOST_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Least bytes of a cache file.
+/// Minimum size of a cache file in bytes.
 pub const LEAST_DEVICE_BYTES: u64 = DATA_OFFSET + LEAST_SEGMENTS * LEAST_SEGMENT_BYTES;
 
-/// Where the segments of a device lie, in its file and in the space of locations of all devices.
+/// Positions of the segments of a device, in its file and in the location space of all devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     /// Location (unit over all devices) of the first byte of the first segment.
@@ -59,7 +60,7 @@ impl Geometry {
         (bytes(pages), pages)
     }
 
-    /// `None` if the device is too small, or ends beyond what locations can express.
+    /// `None` if the device is too small, or ends beyond the largest location.
     pub fn new(base: u32, device_bytes: u64, nominal_page: u32) -> Option<Geometry> {
         let data_bytes = device_bytes.checked_sub(DATA_OFFSET)?;
         let (segment_bytes, pages) = Self::segment_for(data_bytes, nominal_page.into());
@@ -82,7 +83,7 @@ impl Geometry {
         u64::from(self.segments) * self.segment_bytes
     }
 
-    /// Bytes that the file must have.
+    /// Size of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         DATA_OFFSET + self.data_bytes()
     }
@@ -110,7 +111,7 @@ impl Geometry {
     }
 }
 
-/// What is alive in a segment.
+/// Live entries of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Live {
     pub entries: u32,
@@ -119,22 +120,24 @@ pub(crate) struct Live {
     pub page_units: u64,
 }
 
-/// `live` and `live_units` here and in the table are `Relaxed`. Only the device's writer counts up, others
-/// down: so it never sees less than there is, and it alone concludes from a 0. Who looks for room makes do with an older count.
+/// `live` and `live_units` here and in the table are `Relaxed`. Only the device's writer increments them; other threads
+/// decrement. So the writer never sees less than there is, and only the writer acts on a 0. A search for room tolerates an
+/// outdated count.
 struct Segment {
     sequence: AtomicU32,
     live: AtomicU32,
     live_units: AtomicU32,
 }
 
-/// What is known of each segment of a device outside its writer.
+/// State of each segment of a device that threads other than its writer use.
 pub(crate) struct Table {
     segments: Box<[Segment]>,
     /// Sum of the segments' live units.
     live_units: Padded<AtomicU64>,
     /// The same of the pages before compression.
     page_units: Padded<AtomicU64>,
-    /// The sequence numbers as they outlive the process, less one; empty if they do not. By the device's writer alone, `Relaxed`.
+    /// The persistent sequence numbers, less one; empty if they do not outlive the process. Only the device's writer accesses
+    /// them, `Relaxed`.
     kept: Mapped<PlainU32>,
 }
 
@@ -143,7 +146,7 @@ impl Table {
         Self::with_sequences(segments, Mapped::empty())
     }
 
-    /// A table that goes on with the sequence numbers of an earlier process. There is a number for each segment.
+    /// A table that continues the sequence numbers of an earlier process. There is a number for each segment.
     pub fn with_sequences(segments: u32, kept: Mapped<PlainU32>) -> Table {
         let goes_on = !leaves_out(Rule::Sequences);
         let before = |segment: u32| {
@@ -164,7 +167,7 @@ impl Table {
         }
     }
 
-    /// Memory, with what the writer knows of them.
+    /// Memory, including the writer's state of the segments.
     pub fn memory_needed(segments: u32) -> u64 {
         u64::from(segments) * (size_of::<Segment>() as u64 + States::BYTES)
     }
@@ -180,7 +183,7 @@ impl Table {
         self.segments[segment as usize].live.load(Ordering::Relaxed)
     }
 
-    /// Units to which these entries point, as their kinds tell.
+    /// Units to which these entries point, according to their kinds.
     pub fn live_units(&self, segment: u32) -> u32 {
         self.segments[segment as usize]
             .live_units
@@ -197,7 +200,7 @@ impl Table {
         self.page_units.0.load(Ordering::Relaxed)
     }
 
-    /// An entry was made that points to so many units in the segment, which hold a page of `page` units. Under the lock of its
+    /// Counts a new entry that points to `units` units in the segment, which hold a page of `page` units. Under the lock of its
     /// instance, as is `dead`.
     pub fn born(&self, segment: u32, units: u32, page: u32) {
         let s = &self.segments[segment as usize];
@@ -207,7 +210,7 @@ impl Table {
         self.page_units.0.fetch_add(page.into(), Ordering::Relaxed);
     }
 
-    /// An entry pointing into the segment was removed.
+    /// Counts the removal of an entry that pointed into the segment.
     pub fn dead(&self, segment: u32, units: u32, page: u32) {
         let s = &self.segments[segment as usize];
         let before = s.live.fetch_sub(1, Ordering::Relaxed);
@@ -220,13 +223,13 @@ impl Table {
         self.page_units.0.fetch_sub(page.into(), Ordering::Relaxed);
     }
 
-    /// Places in the segment to which no entry points are about to be written; readers that still read there will notice.
+    /// Call before places in the segment to which no entry points are rewritten: readers that still read there will notice.
     pub fn reused(&self, segment: u32) {
         self.raise(segment);
     }
 
     fn raise(&self, segment: u32) {
-        // First: a footer of before must not be believed by whoever comes after a death.
+        // Must come first: after a crash, the next process must not trust an older footer.
         if let Some(kept) = self.kept.get(segment as usize) {
             kept.store(self.sequence(segment), Ordering::Relaxed);
         }
@@ -235,7 +238,7 @@ impl Table {
             .fetch_add(1, Ordering::SeqCst);
     }
 
-    /// No entry points into the segment any more; readers that still read there will notice.
+    /// Call when no entry points into the segment any longer: readers that still read there will notice.
     pub fn freed(&self, segment: u32) {
         self.raise(segment);
         let s = &self.segments[segment as usize];
@@ -246,7 +249,7 @@ impl Table {
         );
     }
 
-    /// The counts are those of the entries, as `live` tells them.
+    /// Checks the counters against the entries, which `live` counts.
     pub fn validate(&self, live: impl Fn(u32) -> Live, findings: &mut Findings) {
         let (mut units, mut page_units) = (0, 0);
         for segment in 0..self.segments.len() as u32 {

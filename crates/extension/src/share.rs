@@ -1,28 +1,28 @@
-//! How the size of the cache is divided among its devices.
+//! Distribution of the cache size among its devices.
 
-/// Shares that are less than equal are whole numbers of so many bytes: free space changes all the time.
+/// Unequal shares are multiples of this many bytes: free space changes all the time.
 const STEP: u64 = 16 << 20;
 
-/// A device with less room than this part of an equal share is full for now, or not the disk that was meant, as where a
-/// file system is not mounted yet: shares last as long as the cache, so it is not given a small one.
+/// A device with less room than this part of an equal share is full for now, or is not the intended disk, such as an
+/// unmounted file system. Shares last as long as the cache, so it does not get a small one.
 const LEAST_PART: u64 = 4;
 
-/// What is known of the room for a cache file, bytes.
+/// Room for a cache file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Which file system; those of the same one share its room.
+    /// Identity of the file system; devices on the same one share its room.
     pub file_system: u64,
-    /// What the server's user may still allocate there.
+    /// Bytes that the server's user may still allocate there.
     pub free: u64,
-    /// What is to stay free of it.
+    /// Bytes of it that must stay free.
     pub reserve: u64,
-    /// What the cache file that is there now gives back.
+    /// Bytes that the existing cache file releases.
     pub own: u64,
 }
 
-/// Divides `total` bytes: the same for each device, but for one with less room than that, which gets what it has, and the
-/// others take the rest. A device whose room is not known, or far too little, counts as large enough: opening it fails then,
-/// says why, and is tried again. Where all of them together have not enough, all shares are equal.
+/// Divides `total` bytes equally among the devices. A device with less room gets all its room, and the others take the rest.
+/// A device whose room is unknown or far too small counts as large enough: opening it then fails with a reason, and is
+/// retried. If the devices together lack the room, all shares are equal.
 pub fn divide(total: u64, rooms: &[Option<Room>]) -> Vec<u64> {
     let equal = total / rooms.len().max(1) as u64;
     let rooms: Vec<u64> = rooms.iter().map(|room| of_one(rooms, *room)).collect();
@@ -53,7 +53,7 @@ pub fn divide(total: u64, rooms: &[Option<Room>]) -> Vec<u64> {
     vec![equal; rooms.len()]
 }
 
-/// So many percent of the room that each device has, bytes; `None` for one whose room is not known.
+/// This percentage of the room of each device, in bytes; `None` for one whose room is unknown.
 pub fn part(percent: u64, rooms: &[Option<Room>]) -> Vec<Option<u64>> {
     let part = |room: Room| {
         let bytes = u128::from(of_one(rooms, Some(room))) * u128::from(percent) / 100;
@@ -62,7 +62,7 @@ pub fn part(percent: u64, rooms: &[Option<Room>]) -> Vec<Option<u64>> {
     rooms.iter().map(|room| room.map(part)).collect()
 }
 
-/// The room of one device among those of its file system, bytes.
+/// The room of one device among those of its file system, in bytes.
 fn of_one(rooms: &[Option<Room>], room: Option<Room>) -> u64 {
     let Some(room) = room else {
         return u64::MAX;
@@ -98,7 +98,7 @@ mod tests {
         let mut known = rooms(&[2 * GIB, 90 * GIB]);
         known.push(None);
         assert_eq!(part(50, &known), [Some(GIB), Some(45 * GIB), None]);
-        // What the files that are there give back is room; two on one file system share it.
+        // Existing files count as room, because they are released. Two devices on one file system share it.
         let shared = Some(Room {
             file_system: 1,
             free: GIB,
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_at_all_is_left_as_it_is() {
         assert_eq!(divide(10 * GIB, &rooms(&[GIB, 2 * GIB])), [5 * GIB; 2]);
-        // Full for now: it is refused when it is opened, and gets its share when it is tried again.
+        // Full for now: opening it fails, and it gets its share when it is retried.
         assert_eq!(divide(4 * GIB, &rooms(&[0, 50 * GIB])), [2 * GIB; 2]);
         assert_eq!(divide(8 * GIB, &rooms(&[GIB - 1, 50 * GIB])), [4 * GIB; 2]);
     }

@@ -1,4 +1,4 @@
-//! What the facade and the writers share.
+//! State shared by the facade and the writers.
 
 use std::io;
 use std::sync::Arc;
@@ -35,29 +35,29 @@ pub(crate) struct Shared {
     pub wake: Wake,
     pub latency: LatencyHistogram,
     pub written: Written,
-    /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
+    /// Bytes of all memory whose size is fixed when the extension is opened, including all memory reserved for staging.
     pub memory_bytes: u64,
-    /// Number of forgotten files, summed over the instances. Guards no other memory: `Relaxed` everywhere. Clearing a file before `forget_file`
-    /// has counted it makes the number wrap for a moment.
+    /// Number of forgotten files, summed over the instances. Guards no other memory: `Relaxed` everywhere. If a file is cleared
+    /// before `forget_file` has counted it, the number wraps for a moment.
     pub forgotten: AtomicUsize,
-    /// Held while groups are exchanged.
+    /// Held while groups are changed.
     limits: Mutex<Limits>,
-    /// What was taken over when it was opened.
+    /// Result of the recovery when the extension was opened.
     pub inherited: Inherited,
-    /// Last, after the directories that lie in it.
+    /// Last field: dropped, and unlocked, after the directories mapped from it.
     pub arena: Option<Arena>,
 }
 
-/// Where a writer works: its device, among what all share.
+/// A writer's device and the shared state.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub shared: &'a Shared,
     pub device: &'a Device,
-    /// The writer has a thread of its own, and so may wait.
+    /// The writer has its own thread, and therefore may block.
     pub threaded: bool,
 }
 
-/// Counted by the writers.
+/// Counters of the writers.
 #[derive(Default)]
 pub(crate) struct Written {
     /// Of new pages, as stored.
@@ -70,7 +70,7 @@ pub(crate) struct Written {
     pub failed_proofs: Counter,
 }
 
-/// What a [`Shared`] is made of: parts that are built where they can fail, and what was configured.
+/// Constituents of a [`Shared`]: the parts whose construction can fail, and configured values.
 pub(crate) struct Parts {
     pub arena: Option<Arena>,
     pub generations: Arc<Generations>,
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// What [`Extension::set_groups`](crate::Extension::set_groups) does.
+    /// Implements [`Extension::set_groups`](crate::Extension::set_groups).
     pub fn set_groups(&self, used: &[bool; Group::COUNT], limits: &Limits) -> io::Result<()> {
         let mut known = self.limits.lock();
         let mut used = *used;
@@ -141,7 +141,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Pages of the usual size that fit into an instance, more or less.
+    /// Estimate of the pages of the usual size that fit into an instance.
     fn pages_of(&self, instance: &Instance) -> u64 {
         let devices = self.store.devices.iter();
         let bytes: u64 = devices.map(|device| device.geometry.data_bytes()).sum();
@@ -149,7 +149,7 @@ impl Shared {
         instance.capacity().min(fit)
     }
 
-    /// What [`Extension::group_pages`](crate::Extension::group_pages) says.
+    /// Implements [`Extension::group_pages`](crate::Extension::group_pages).
     pub fn group_pages(&self) -> [(u64, u64); Group::COUNT] {
         let limits = *self.limits.lock();
         let mut sums = [(0, 0); Group::COUNT];
@@ -164,7 +164,7 @@ impl Shared {
         sums
     }
 
-    /// Bytes of the groups of all entries.
+    /// Bytes that the groups of all entries take.
     pub fn tag_bytes(&self) -> u64 {
         let instances = self.instances.iter();
         instances.map(|instance| instance.0.tag_bytes()).sum()

@@ -1,16 +1,23 @@
-//! Staging: pages that have been admitted and wait to be written, in bounded memory, servable from there.
+//! Staging: admitted pages that wait to be written. Bounded memory; pages are served from it.
 //!
-//! The memory is cut into blocks of 64 KiB, each of which, while in use, is cut into frames of one page size. A frame is
-//! named by its first unit (1 KiB) in the whole memory. Its life: *allocated* (one thread fills it, nobody else knows it) ->
-//! *staged* (in the list of one instance; immutable) -> *collected* by a writer -> free. A frame is free when its count of
-//! references falls to zero: the list, later the writer, holds one, and so does every reader while it copies. A reader
-//! takes its reference under the lock of the instance, after it has found an entry that names the frame; entries name
-//! only frames that the list or a writer still holds, since both remove or redirect the entry, under that lock, before
-//! they let go. So a count never rises from zero. An entry that is removed while its frame is in the list takes the frame
-//! along: what nobody can ask for any more is neither kept nor written.
+//! # Frames
+//! The memory is divided into blocks of 64 KiB. A block in use is divided into frames of one page size. The number of a
+//! frame is its first unit (1 KiB) in the whole memory. Life of a frame:
+//! 1. *allocated*: one thread fills it, and no other thread knows it
+//! 2. *staged*: in the list of one instance; immutable
+//! 3. *collected* by a writer
+//! 4. *free*
 //!
-//! The memory is as much as bursts may need ([`crate::open`]), but only reserved: a block becomes resident when it is used
-//! first, the most recently used are used again first, and what has not been needed for a while goes back to the kernel.
+//! # References
+//! A frame becomes free when its reference count falls to zero. The list holds one reference, later the writer, and each
+//! reader holds one while it copies. A reader takes its reference under the lock of the instance, after it has found an
+//! entry that names the frame. Entries name only frames that the list or a writer still holds: both remove or redirect the
+//! entry under that lock before they drop their reference. So a count never rises from zero. Removing an entry whose frame
+//! is in the list also removes the frame: a page that cannot be found any longer is neither kept nor written.
+//!
+//! # Memory
+//! The memory is as large as bursts may need ([`crate::open`]), but only reserved. A block becomes resident at its first
+//! use. The most recently used free blocks are reused first, and blocks unused for a while are returned to the kernel.
 
 use std::io;
 
@@ -35,12 +42,12 @@ pub(crate) const NONE: Frame = u32::MAX;
 const UNLISTED: Frame = u32::MAX - 1;
 /// Free blocks that stay resident.
 const KEPT: usize = 4;
-/// Of the free blocks beyond those, one of so many goes back at a time, and at most so many.
+/// A call of `trim` releases one in `TRIM_PART` of the free blocks beyond `KEPT`, at most `MOST_TRIMMED`.
 const TRIM_PART: usize = 16;
 const MOST_TRIMMED: usize = 8;
 
-/// What is known about a frame, kept at the index of its first unit. Plain values in atomics: the instance lock and the
-/// reference count order all accesses.
+/// Metadata of a frame, at the index of its first unit. Plain values in atomics: the instance lock and the reference count
+/// order all accesses.
 #[cfg_attr(checker, derive(Default))]
 pub(crate) struct FrameFacts {
     references: AtomicU32,
@@ -55,7 +62,7 @@ pub(crate) struct FrameFacts {
 
 #[cfg(not(checker))]
 type Facts = Mapped<FrameFacts>;
-/// The checker's atomics are not just their bytes.
+/// The checker's atomics are not plain bytes.
 #[cfg(checker)]
 type Facts = Box<[FrameFacts]>;
 
@@ -77,7 +84,7 @@ pub(crate) struct Staging {
     memory: Mapped<u8>,
     facts: Facts,
     blocks: Mutex<Blocks>,
-    /// Bytes of frames in use. `Relaxed`: a measure of how full it is; the lock of `blocks` decides.
+    /// Bytes of frames in use. `Relaxed`: a gauge; the lock of `blocks` decides.
     used: Padded<AtomicU64>,
 }
 
@@ -97,7 +104,7 @@ impl Staging {
         (bytes as usize / MAX_PAGE).max(1)
     }
 
-    /// Memory that a staging of these bytes takes.
+    /// Memory of a staging area of this capacity.
     pub fn memory_needed(bytes: u64) -> u64 {
         let blocks = Self::blocks_of(bytes);
         (blocks * (MAX_PAGE + UNITS_PER_BLOCK * size_of::<FrameFacts>() + Blocks::BYTES_PER_BLOCK))
@@ -122,13 +129,13 @@ impl Staging {
         (self.memory.len() - resident * MAX_PAGE) as u64
     }
 
-    /// Gives some of the memory back that nobody has needed of late.
+    /// Returns some of the recently unused memory to the kernel.
     pub fn trim(&self) {
         let mut blocks = self.blocks.lock();
         let spare = blocks.ready.saturating_sub(KEPT);
         for _ in 0..spare.div_ceil(TRIM_PART).min(MOST_TRIMMED) {
             let block = blocks.leave_ready() as usize;
-            // SAFETY: a whole block that is free, and cannot be taken meanwhile.
+            // SAFETY: a whole free block; the lock prevents its allocation.
             unsafe {
                 self.memory
                     .give_back(block * MAX_PAGE..(block + 1) * MAX_PAGE);
@@ -150,8 +157,8 @@ impl Staging {
             Place::Frame(frame) => frame,
             Place::Untouched(block) => {
                 let start = block as usize * MAX_PAGE;
-                // Without the lock: where memory is short, the kernel may take its time.
-                // SAFETY: a block that nobody uses.
+                // Without the lock: under memory pressure the kernel may take long.
+                // SAFETY: `take` removed the block from the lists, so nothing else uses it.
                 let touched = unsafe { self.memory.touch(start..start + MAX_PAGE).is_ok() };
                 let mut blocks = self.blocks.lock();
                 if !touched {
@@ -221,13 +228,13 @@ impl Staging {
         }
     }
 
-    /// Whether somebody holds the frame.
+    /// Whether the frame is referenced.
     pub fn is_in_use(&self, frame: Frame) -> bool {
         let facts = self.facts.get(frame as usize);
         facts.is_some_and(|facts| facts.references.load(Ordering::Relaxed) > 0)
     }
 
-    /// Frames that are in use are not free, and their bytes are counted. How many there are.
+    /// Checks that frames in use are not free, and that their bytes are counted. Returns their number.
     pub fn validate(&self, findings: &mut Findings) -> u64 {
         let blocks = self.blocks.lock();
         let (mut frames, mut used) = (0, 0);
@@ -250,7 +257,7 @@ impl Staging {
 
     fn release(&self, frame: Frame) {
         let facts = &self.facts[frame as usize];
-        // Release: of each reader's copy, to the fence of the last one, so that it comes before the frame is written again.
+        // Release: pairs with the fence of the last reference, so that each reader's copy precedes the next write to the frame.
         if facts.references.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             let length = facts.length.load(Ordering::Relaxed) as usize;
@@ -272,7 +279,7 @@ impl Filling<'_> {
     pub fn fill(&mut self, page: PageId, bytes: &[u8], check: u32) {
         let facts = &self.staging.facts[self.frame as usize];
         assert_eq!(bytes.len(), facts.length.load(Ordering::Relaxed) as usize);
-        // SAFETY: the frame has that many bytes, and nobody else knows it until it is staged.
+        // SAFETY: the frame has that many bytes, and no other thread knows it until it is staged.
         unsafe {
             let start = self.staging.memory.as_ptr().add(self.frame as usize * UNIT);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
@@ -307,7 +314,7 @@ impl Pinned<'_> {
         self.frame
     }
 
-    /// Holds on to the reference without this value; `collected` gives it back.
+    /// Keeps the reference beyond this value; `collected` takes it back.
     pub fn keep(self) -> Frame {
         let frame = self.frame;
         std::mem::forget(self);
@@ -333,7 +340,7 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// The frames of an instance that wait for a writer, oldest first. All under the lock of the instance.
+/// The frames of an instance that wait for a writer, oldest first. Protected by the lock of the instance.
 pub(crate) struct FrameList {
     head: Frame,
     tail: Frame,
@@ -359,7 +366,7 @@ impl FrameList {
         self.length += 1;
     }
 
-    /// Takes a frame out, unless a writer has it; what the list held is the caller's.
+    /// Removes a frame from the list, unless a writer has it. The caller gets the list's reference.
     pub fn take<'a>(&mut self, staging: &'a Staging, frame: Frame) -> Option<Pinned<'a>> {
         let facts = &staging.facts[frame as usize];
         let (next, previous) = (
@@ -379,12 +386,12 @@ impl FrameList {
         Some(staging.collected(frame))
     }
 
-    /// The oldest.
+    /// The oldest frame.
     pub fn first(&self) -> Option<Frame> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// The oldest frames.
+    /// All frames, oldest first.
     pub fn iter<'a>(&self, staging: &'a Staging) -> impl Iterator<Item = Frame> + use<'a> {
         let next = |frame: &Frame| staging.facts[*frame as usize].next.load(Ordering::Relaxed);
         std::iter::successors(self.first(), move |frame| {
@@ -393,26 +400,26 @@ impl FrameList {
     }
 }
 
-/// Where a page may go.
+/// Where to put a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Frame(Frame),
-    /// Of this block, once it has been made resident.
+    /// A frame of this block, once it has been made resident.
     Untouched(u32),
 }
 
-/// Which frames are free.
+/// Free frames and free blocks.
 struct Blocks {
-    /// Blocks of no class. The last `ready` of them are resident.
+    /// Free blocks, of no class. The last `ready` of them are resident.
     whole: Vec<u32>,
     ready: usize,
-    /// Resident blocks, those in use included.
+    /// Resident blocks, including those in use.
     resident: usize,
     /// Blocks of a class with at least one free frame.
     partial: [Vec<u32>; CLASSES],
     /// For each block: bit n set if the frame beginning at its unit n is free.
     free: Vec<u64>,
-    /// For each block: where it stands in the list of its class.
+    /// For each block: its position in the list of its class.
     position: Vec<u32>,
 }
 
@@ -437,7 +444,7 @@ impl Blocks {
             .fold(0, |mask, unit| mask | 1 << unit)
     }
 
-    /// The free block that has been ready for longest is so no more.
+    /// Removes the free block that has been ready for the longest time from the ready ones.
     fn leave_ready(&mut self) -> u32 {
         let block = self.whole[self.whole.len() - self.ready];
         self.ready -= 1;
@@ -445,7 +452,7 @@ impl Blocks {
         block
     }
 
-    /// A frame, or a block to be touched and cut; `None`: there is neither.
+    /// A frame, or a block to be made resident and divided; `None` if there is neither.
     fn take(&mut self, class: usize) -> Option<Place> {
         if let Some(&block) = self.partial[class].last() {
             return Some(Place::Frame(self.take_of(block, class)));
@@ -459,14 +466,14 @@ impl Blocks {
         Some(Place::Untouched(block))
     }
 
-    /// Cuts a resident block that is in no list into frames, and takes the first.
+    /// Divides a resident block that is in no list into frames, and takes the first.
     fn cut(&mut self, block: u32, class: usize) -> Frame {
         self.free[block as usize] = Self::all(class);
         self.list(block, class);
         self.take_of(block, class)
     }
 
-    /// A block that was to be touched has not become resident.
+    /// Returns a block that could not be made resident.
     fn put_back(&mut self, block: u32) {
         self.resident -= 1;
         self.whole.insert(self.whole.len() - self.ready, block);
@@ -488,7 +495,7 @@ impl Blocks {
             frame % UNITS_PER_BLOCK as u32,
         );
         let before = self.free[block as usize];
-        // Not in release: a panic may be what brings us here, and a second one would abort.
+        // Debug only: a panic may have led here, and a second one would abort.
         debug_assert_eq!(before >> unit & 1, 0, "a frame was freed twice");
         self.free[block as usize] = before | 1 << unit;
         if before == 0 {
@@ -501,7 +508,7 @@ impl Blocks {
         }
     }
 
-    /// A block is whole, or in the list of its class, or full. `in_use`: a bit for the first unit of each frame that is.
+    /// Checks that a block is free, or in its class's list, or full. `in_use`: a bit for the first unit of each frame in use.
     fn validate(&self, block: u32, in_use: u64, findings: &mut Findings) {
         let whole = self.whole.iter().filter(|&&other| other == block).count();
         let lists = self.partial.iter().enumerate();
@@ -640,7 +647,7 @@ mod tests {
         assert_eq!(blocks.cut(1, 6), 64);
         blocks.free(64, 6);
         assert_eq!((blocks.ready, blocks.resident), (1, 2));
-        // The first has got no memory: it comes after what is ready, and is asked for again.
+        // The first block got no memory: it is queued behind the ready ones and tried again.
         blocks.put_back(0);
         assert_eq!((blocks.ready, blocks.resident), (1, 1));
         assert_eq!(blocks.take(6), Some(Place::Frame(64)));

@@ -1,5 +1,5 @@
-//! Counters that are read from outside. Each stands for itself, so all are `Relaxed`: a sum over several may be of moments that lie
-//! a little apart.
+//! Counters for readers outside the engine. They are independent of each other, so all are `Relaxed`. A sum of several
+//! may combine values of slightly different moments.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,21 +35,21 @@ impl Counter {
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);
 
-/// Totals of an extension. Counters count from the time it was opened.
+/// Totals of an extension since it was opened.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Statistics {
     pub hits: u64,
-    /// Bytes of the pages of `hits`, as the data files have them: uncompressed, but for those of tables with compressed pages.
+    /// Bytes of the pages of `hits` in the data files: uncompressed, except for tables with compressed pages.
     pub hit_bytes: u64,
     /// Of `hits`: served from memory, before the page was written to a device.
     pub hits_staged: u64,
-    /// Of `hits`: read by the caller itself (`locate`, `prove`).
+    /// Of `hits`: the caller read the device (`locate`, `prove`).
     pub hits_located: u64,
     pub misses: u64,
     /// Of `misses`, by reason.
     pub misses_absent: u64,
-    /// Of `misses_absent`: pages that had been asked for before, as far as the policy's counters remember: those of the last
-    /// accesses to about 1.8 times the pages that fit. A cache of that size would have had many of them.
+    /// Of `misses_absent`: pages with an earlier read, as far as the policy's counters remember: the last accesses to
+    /// about 1.8 times the pages that fit. A cache of that size would have served many of them.
     pub misses_returned: u64,
     pub misses_device_failed: u64,
     pub misses_device_error: u64,
@@ -58,61 +58,61 @@ pub struct Statistics {
     pub misses_failed_proof: u64,
     pub misses_collision: u64,
     pub misses_unsuitable: u64,
-    /// Cached pages that `locate` did not give, as no request to the device or no memory for one was free.
+    /// Cached pages that `locate` did not return, because no device request or no memory for one was free.
     pub misses_no_request: u64,
     pub pages_cached: u64,
     /// Bytes the cached pages take on the devices (approximate) and in staging.
     pub bytes_cached: u64,
     pub bytes_capacity: u64,
-    /// Bytes of the pages on the devices for each byte they take there: 1 without compression.
+    /// Uncompressed bytes of the pages on the devices per byte that they take there: 1 without compression.
     pub compression_ratio: f64,
-    /// Pages that were compressed, whether that helped or not.
+    /// Compression attempts, successful or not.
     pub compress_attempts: u64,
-    /// Of `compress_attempts`: stored compressed.
+    /// Of `compress_attempts`: the result was stored.
     pub compressed: u64,
     pub compress_nanos: u64,
-    /// Pages of files that do not shrink, which are left alone.
+    /// Pages stored without an attempt, because their files do not shrink.
     pub compress_left_alone: u64,
-    /// Pages stored as they are because compression had taken its share of the writer's time.
+    /// Pages stored uncompressed, because compression had used up its share of the writer's time.
     pub compress_no_time: u64,
     pub pages_staged: u64,
     pub offered: u64,
     pub admitted: u64,
-    /// Turned away by the policy.
+    /// Rejected by the policy.
     pub rejected: u64,
-    /// Bytes of these.
+    /// Bytes of the rejected pages.
     pub bytes_rejected: u64,
-    /// Of `rejected`: their group had as much of the cache as it may.
+    /// Of `rejected`: the page's group was at its limit.
     pub rejected_by_limit: u64,
     /// Offered when already cached.
     pub already_cached: u64,
-    /// Turned away because the page was written meanwhile.
+    /// Rejected because the page was written after the read or write that offered it.
     pub stale_offers: u64,
     pub dropped_staging_full: u64,
-    /// Turned away because the daily write limit is used up.
+    /// Rejected because the daily write limit was used up.
     pub rejected_write_limit: u64,
-    /// Pages dropped to make room.
+    /// Pages evicted to make room.
     pub evicted: u64,
-    /// Pages dropped because the directory had no place for another.
+    /// Pages evicted because the directory had no free way for another.
     pub evicted_directory_full: u64,
-    /// Pages dropped because the device they lay on failed.
+    /// Pages dropped because their device failed.
     pub purged: u64,
     pub reinserted: u64,
     pub invalidated: u64,
     pub failed_proofs: u64,
-    /// Bytes of offered pages written to devices, as stored.
+    /// Bytes of offered pages written to devices, after compression.
     pub bytes_written_user: u64,
     /// All bytes written to devices: offered and re-inserted pages, padding, segment footers.
     pub bytes_written_total: u64,
-    /// Bytes written to devices for each byte of the pages that were let in and written: 0 before the first.
+    /// Bytes written to devices per byte of admitted and written pages; 0 before the first.
     pub write_amplification: f64,
-    /// Bytes written to devices in the last 24 hours, by extensions before this one too.
+    /// Bytes written to devices in the last 24 hours, including those of earlier extensions.
     pub bytes_written_in_a_day: u64,
     pub bytes_read: u64,
     pub device_errors: u64,
-    /// Reads of devices that were not answered within the timeout.
+    /// Device reads that exceeded the timeout.
     pub reads_given_up: u64,
-    /// Reads of devices that were not made because the disk could take no more just then.
+    /// Device reads that were skipped because the disk was saturated.
     pub reads_busy: u64,
     pub memory_bytes: u64,
     pub lock_accesses: u64,
@@ -122,7 +122,7 @@ pub struct Statistics {
     pub read_latency: HistogramSnapshot,
 }
 
-/// One instance. `accesses` are page reads that looked for a page here.
+/// One instance. `accesses` counts page reads that looked up a page here.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct InstanceStatistics {
     pub accesses: u64,
@@ -148,19 +148,19 @@ pub struct DeviceStatistics {
     pub reads: u64,
     pub writes: u64,
     pub errors: u64,
-    /// Reads that were not answered within the timeout.
+    /// Reads that exceeded the timeout.
     pub reads_given_up: u64,
-    /// Reads that were not made because the disk could take no more just then.
+    /// Reads that were skipped because the disk was saturated.
     pub reads_busy: u64,
-    /// Reads that a thread of ours submitted, as whoever wanted them might have had to wait for that.
+    /// Reads that the engine's own thread submitted, because the submission might have blocked the caller.
     pub reads_handed_over: u64,
-    /// Requests that the disk can have under way; 0: not known.
+    /// Maximum number of requests in flight on the disk; 0: unknown.
     pub request_slots: u64,
     /// The device serves reads and takes writes.
     pub active: bool,
-    /// For people: "active", "failed: <reason>; ...", and remarks such as that the file was deleted.
+    /// Display text: "active", "failed: <reason>; ...", and remarks, for example that the file was deleted.
     pub state: String,
     pub direct_io: bool,
-    /// Average microseconds of late that a write of 256 KiB takes.
+    /// Recent average time of a write of 256 KiB, in microseconds.
     pub write_us: f64,
 }

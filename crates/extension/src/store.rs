@@ -1,6 +1,6 @@
-//! Where pages lie: in frames of staging, and on devices.
+//! The places of pages: frames of staging, and devices.
 //!
-//! Instances have the entries that point here, and know nothing of each other; this knows nothing of instances.
+//! Instances have the entries that point here, and are independent of each other. This module does not depend on instances.
 
 use crate::config::Compression;
 use crate::device::Device;
@@ -8,7 +8,7 @@ use crate::directory::{Entry, Kind};
 use crate::spread::Spread;
 use crate::staging::{Staging, UNIT};
 
-/// Room that pages compete for is this part of all, but not more pages than writes are likely to be under way.
+/// Share of all pages that forms the spare room, and its limit: as many pages as writes are likely to be in flight.
 const SPARE_SHARE: u64 = 128;
 const MOST_SPARE_PAGES: usize = 1024;
 
@@ -17,14 +17,14 @@ pub(crate) struct Store {
     pub devices: Box<[Device]>,
     pub compression: Compression,
     nominal_page: usize,
-    /// Of room for which pages compete although nobody would have to go.
+    /// Bytes of room for which pages already compete although no eviction is necessary.
     spare_bytes: usize,
     #[cfg(test)]
     pub canary: crate::tests::Canary,
 }
 
 impl Store {
-    /// `nominal_page`: bytes. `pages`: those for which all directories are made.
+    /// `nominal_page`: bytes. `pages`: pages for which all directories are sized.
     pub fn new(
         staging: Staging,
         devices: Box<[Device]>,
@@ -44,7 +44,7 @@ impl Store {
         }
     }
 
-    /// What the rules need that say who takes the next pages.
+    /// Input of the rules that distribute pages among the devices.
     pub fn spread(&self) -> Spread<'_> {
         Spread {
             devices: &self.devices,
@@ -58,14 +58,14 @@ impl Store {
         self.nominal_page as u64
     }
 
-    /// The device on which a location lies.
+    /// The device that holds a location.
     pub fn device_at(&self, location: u32) -> Option<&Device> {
         self.devices
             .iter()
             .find(|device| device.geometry.holds(location))
     }
 
-    /// Units on a device of a page of this kind, and of the page itself, as far as the kind tells.
+    /// Units that a page of this kind takes on a device, and units of the page itself, as far as the kind determines them.
     pub fn units(&self, kind: Kind) -> (u32, u32) {
         let units = kind.units(self.nominal_page);
         if kind.is_raw() {
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// An entry was removed. Under the lock of its instance.
+    /// Counts the removal of an entry. Under the lock of its instance.
     pub fn entry_removed(&self, entry: Entry) {
         if entry.kind != Kind::STAGED {
             if let Some(device) = self.device_at(entry.location) {
@@ -92,13 +92,13 @@ impl Store {
         self.staging.used().saturating_sub(taken)
     }
 
-    /// Some device takes pages.
+    /// Whether at least one device accepts pages.
     pub fn any_active(&self) -> bool {
         self.devices.iter().any(|device| device.health.active())
     }
 
-    /// There is so much room that pages need not compete for it. What writes have just dropped, and what is offered again
-    /// when they have completed, does not count as room.
+    /// Whether there is so much room that pages need not compete for it. Room of pages that writes have just dropped does not
+    /// count: they are offered again when the writes have completed.
     pub fn has_spare_room(&self) -> bool {
         self.spread().has_room(self.spare_bytes)
     }

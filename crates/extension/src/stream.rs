@@ -1,7 +1,7 @@
-//! An open segment, and the chunk that is to be written to it next.
+//! An open segment, and the chunk that is written to it next.
 //!
-//! Pages are collected in a chunk of at most 256 KiB, which is one write: *gathered*, if all of them are whole blocks and
-//! several writes can be under way ([`crate::flight`]), or copied.
+//! Pages are collected in a chunk of at most 256 KiB, which is one write. The chunk is *gathered* if all its pages are whole
+//! blocks and several writes can be in flight ([`crate::flight`]). Otherwise its pages are copied.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::Site;
 use crate::staging::UNIT;
 
-/// A page as it is stored.
+/// A page in its stored form.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored<'a> {
     pub page: PageId,
@@ -27,7 +27,7 @@ pub(crate) struct Stored<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Bytes that a page takes, and a number of which its place is a multiple.
+/// Bytes of a stored page, and the alignment of its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub bytes: usize,
@@ -52,28 +52,28 @@ pub(crate) enum Place {
     Next(usize),
     /// There as well, once the chunk is written.
     NextChunk,
-    /// Into this one of the holes, once the chunk is written.
+    /// Into this hole, once the chunk is written.
     Hole(usize),
     /// Nowhere in this segment.
     None,
 }
 
 pub(crate) struct Stream {
-    /// Its writes may be flown.
+    /// Its writes may be flights.
     flies: bool,
     open: Option<u32>,
-    /// Pages in the open segment, and where the last of them ends.
+    /// Pages in the open segment, and the end of the last of them.
     records: Vec<Record>,
     tail: usize,
-    /// Free places in the segment besides the one that is being filled, in whole units.
+    /// Free places in the segment except the one that is being filled, in whole units.
     holes: Vec<Range<usize>>,
-    /// Made when it is first needed: gathered pages are written from where they lie.
+    /// Allocated on demand: gathered pages are written in place.
     chunk: Bounce,
-    /// The pages in the chunk are gathered, from these places.
+    /// The pages of the chunk are gathered: `parts` are their frames.
     gathered: bool,
     parts: Vec<Part>,
-    /// Where the chunk begins in the segment, in whole blocks; how much of it is used, what lies there already included; and
-    /// where the hole ends that it is in.
+    /// Start of the chunk in the segment, in whole blocks; its used bytes, including the bytes that were there before; and the
+    /// end of the hole that it is in.
     start: usize,
     used: usize,
     end: usize,
@@ -101,7 +101,7 @@ impl Stream {
         }
     }
 
-    /// Which segment is open.
+    /// The open segment.
     pub fn opened(&self) -> Option<u32> {
         self.open
     }
@@ -129,7 +129,7 @@ impl Stream {
         (self.start, self.used, self.end) = (0, 0, segment_bytes);
     }
 
-    /// Gets to know the pages that are alive in a segment which may be opened anew, in order. Whether there are any.
+    /// Takes over the live pages, in order, of a segment that may be reopened. Returns whether there are any.
     pub fn survey(&mut self, alive: impl Iterator<Item = Record>, segment_bytes: usize) -> bool {
         self.records.clear();
         self.records.extend(alive);
@@ -137,13 +137,13 @@ impl Stream {
         !self.records.is_empty()
     }
 
-    /// Begins the segment that was surveyed.
+    /// Begins the surveyed segment.
     pub fn resume(&mut self, segment: u32) {
         self.open = Some(segment);
         (self.start, self.used, self.end) = (0, 0, 0);
     }
 
-    /// Forgets the open segment. The entries of its pending pages are removed; those of the others are the caller's business.
+    /// Forgets the open segment. Removes the entries of its pending pages; the caller is responsible for the others.
     pub fn abandon(&mut self, at: Site<'_>) {
         self.discard(at);
         self.open = None;
@@ -154,17 +154,17 @@ impl Stream {
         self.batch.discard(at);
         self.parts.clear();
         if self.gathered {
-            // The place is lost until the segment is opened anew.
+            // The place is lost until the segment is reopened.
             self.go_on_behind();
         }
     }
 
-    /// The chunk's memory, `None` if there is none to be had.
+    /// The chunk's memory; `None` if there is none.
     fn chunk(&mut self) -> Option<&mut [u8]> {
         self.chunk.grow(CHUNK).then(|| self.chunk.bytes_mut())
     }
 
-    /// Puts what is left of the hole with the others.
+    /// Returns the rest of the current hole to the list.
     fn leave_hole(&mut self) {
         let rest = self.start + self.used..self.end;
         if rest.len() >= UNIT && self.open.is_some() {
@@ -173,13 +173,13 @@ impl Stream {
         self.end = 0;
     }
 
-    /// The next chunk begins where this one ends.
+    /// Starts the next chunk at the end of this one.
     fn go_on_behind(&mut self) {
         self.start += self.used;
         self.used = 0;
     }
 
-    /// The end of the chunk is what the next one begins with, unless it is a whole block.
+    /// Starts the next chunk with the last, partial block of this one.
     fn carry(&mut self) {
         let rest = self.used % BLOCK;
         let whole = self.used - rest;
@@ -190,7 +190,7 @@ impl Stream {
         self.used = rest;
     }
 
-    /// Whether the footer, with one record more, has its place behind what is written up to `end`.
+    /// Whether the footer, with one more record, fits behind `end`.
     fn leaves_footer(&self, end: usize, segment_bytes: usize) -> bool {
         end.max(self.tail) + format::footer_bytes(self.records.len() + 1) <= segment_bytes
     }
@@ -219,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// Goes on in a hole. Its first block may begin with the end of another page, which is written again with it.
+    /// Continues in a hole. Its first block may begin with the end of another page, which is written again with it.
     pub fn enter_hole(&mut self, device: &Device, segment: u32, hole: usize) -> Result<(), Fault> {
         let hole = self.holes.remove(hole);
         self.leave_hole();
@@ -242,7 +242,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes the chunk one that is gathered, if this page may be, or copied. A chunk that was begun with copies goes on with them.
+    /// Makes the chunk gathered if this page can be gathered, or copied. A chunk that was begun with copies continues with copies.
     pub fn prepare(
         &mut self,
         at: Site<'_>,
@@ -283,7 +283,7 @@ impl Stream {
         } = stored;
         self.tail = self.tail.max(place + bytes.len());
         if self.gathered && self.batch.is_empty() {
-            // What may be carried over is written already.
+            // Carried bytes are written already.
             (self.start, self.used) = (place, 0);
         }
         let within = place - self.start;
@@ -320,7 +320,8 @@ impl Stream {
         self.batch.add(at, pending);
     }
 
-    /// Fills up the last block of the chunk: with what follows in the segment if that may be a page. Bytes to write.
+    /// Completes the last block of the chunk: with the following bytes of the segment if they may be a page. Returns the bytes
+    /// to write.
     fn fill_up(&mut self, device: &Device, segment: u32) -> Result<usize, Fault> {
         let length = self.used.next_multiple_of(BLOCK);
         let end = self.start + length;
@@ -336,8 +337,8 @@ impl Stream {
         Ok(length)
     }
 
-    /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed. Of a chunk that is
-    /// gathered the write is only begun.
+    /// Writes the chunk and switches its pages' entries to it. If the write fails, the entries are removed. The write of a
+    /// gathered chunk is only started.
     pub fn flush(&mut self, at: Site<'_>, flights: &mut Flights) -> Result<(), Fault> {
         let Some(segment) = self.open.filter(|_| self.has_pending()) else {
             return Ok(());
@@ -365,14 +366,14 @@ impl Stream {
         written
     }
 
-    /// Leaves the open segment, whose chunk was written. Which it was.
+    /// Closes the open segment, whose chunk was written. Returns the segment.
     pub fn close(&mut self) -> Option<u32> {
         let segment = self.open.take()?;
         self.used = 0;
         Some(segment)
     }
 
-    /// Writes the footer of the segment that was left.
+    /// Writes the footer of the segment that was closed.
     pub fn write_footer(
         &mut self,
         at: Site<'_>,
@@ -392,7 +393,7 @@ impl Stream {
         device.write(&self.chunk.bytes()[..length], end - length as u64)
     }
 
-    /// Pages do not overlap, and no hole lies over one. `places`: segment, and unit in it, of each page that has an entry.
+    /// Checks that pages do not overlap each other or a hole. `places`: segment and unit of each page that has an entry.
     pub fn validate(&self, places: &[(u32, u32)], findings: &mut Findings) {
         if self.open.is_none() {
             return findings.expect(self.batch.is_empty(), || "pages pend for no segment".into());
@@ -424,7 +425,7 @@ impl Stream {
     }
 }
 
-/// Lists the units between these pages, which are in order. Returns where the last page ends.
+/// Lists the units between these pages, which are in order. Returns the end of the last page.
 fn find_holes(records: &[Record], segment_bytes: usize, holes: &mut Vec<Range<usize>>) -> usize {
     holes.clear();
     let mut end = 0usize;

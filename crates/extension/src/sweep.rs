@@ -1,4 +1,4 @@
-//! Removes entries of a device whose pages cannot be told one by one: a walk over all directories.
+//! Sweep: removes a device's entries by a walk over all directories, for pages that are not known one by one.
 
 use crate::device::Device;
 use crate::directory::Kind;
@@ -8,11 +8,11 @@ use crate::shared::Shared;
 /// Buckets swept at a time under the lock of their instance.
 const SWEEP: usize = 4096;
 
-/// Removes the entries that refer to the device and satisfy the condition, of which `left` tells how many there are. How
-/// many were removed. No entry of this kind is made meanwhile.
+/// Removes the entries that refer to the device and satisfy `condemned`. `left` returns how many there are. Returns the
+/// number of removed entries. No such entry may be created during the sweep.
 ///
-/// Between two pieces of a directory its lock is let go, and an insertion may move an entry from a piece to come into one
-/// that was done. If entries are left, a second round holds the lock of each instance throughout: none can slip through
+/// The first round releases the lock between two pieces of a directory. An insertion may then move an entry from a later
+/// piece to a finished one. If entries remain, a second round holds the lock of each instance throughout. No entry escapes
 /// that, since entries do not leave their instance.
 pub(crate) fn sweep(
     shared: &Shared,

@@ -1,8 +1,8 @@
-//! Locks and atomics of what threads do to a page at the same time: generations, the instance's lock, staging, segments.
+//! Locks and atomics of the concurrent page operations: generations, the instance's lock, staging, segments.
 //!
-//! Here they are those of `parking_lot` and the standard library, and nothing else. Compiled with `--cfg checker`
-//! (`checks/interleavings`) they are those of a model checker, which decides at each of them which thread goes on: the code
-//! that is checked is this code, not a copy.
+//! Here they are plain re-exports of `parking_lot` and the standard library. With `--cfg checker`
+//! (`checks/interleavings`) they come from a model checker, which chooses the next thread at each operation. So the
+//! checker checks this code, not a copy.
 
 #[cfg(not(checker))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +18,7 @@ pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 mod checked {
     pub(crate) use shuttle::sync::MutexGuard;
 
-    /// The checker's lock with the manners of `parking_lot`'s.
+    /// The checker's lock with the interface of `parking_lot`'s.
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
     impl<T> Mutex<T> {

@@ -1,4 +1,4 @@
-//! Tests of the whole engine, and what they share.
+//! Tests of the whole engine, and their shared fixtures.
 
 #[cfg(not(checker))]
 mod basics;
@@ -32,15 +32,15 @@ use crate::{
     PolicyName, ReadOutcome, Source,
 };
 
-/// Switches that break the engine, to show that the tests notice.
+/// Switches that break the engine, to prove that the tests detect it.
 #[derive(Default)]
 pub(crate) struct Canary {
     pub generation: AtomicBool,
     pub invalidation: AtomicBool,
     pub proof: AtomicBool,
-    /// Whoever reads without the lock is not told of evictions.
+    /// Lock-free readers do not observe evictions.
     pub eviction: AtomicBool,
-    /// Breaks nothing: segments are emptied, and none is opened anew.
+    /// Breaks nothing: segments are emptied, and none is reopened.
     pub compaction: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl Canary {
     }
 }
 
-/// Bytes of the smallest device.
+/// Size of the smallest device.
 pub(crate) const SMALLEST: u64 = crate::segment::LEAST_DEVICE_BYTES;
 
 pub(crate) fn device(directory: &Path, name: &str, bytes: u64) -> DeviceConfig {
@@ -87,8 +87,8 @@ pub(crate) fn config(directory: &Path, bytes: u64) -> Config {
     }
 }
 
-/// What page `page` holds in its `version`th version: its number where InnoDB has it, the version, and bytes that depend on
-/// everything; compressible by half.
+/// Content of `page` in version `version`: its number where InnoDB stores it, the version, and bytes that depend on
+/// everything. It compresses to half.
 pub(crate) fn content(page: PageId, version: u32, length: usize) -> Vec<u8> {
     let seed = crate::page::mix64((u64::from(version) << 32) ^ page.hash());
     let mut bytes = vec![0; length];
@@ -105,7 +105,7 @@ pub(crate) fn version_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]])
 }
 
-/// An extension on a directory of its own.
+/// An extension in a private directory.
 pub(crate) struct Fixture {
     pub extension: Extension,
     pub generations: Arc<Generations>,
@@ -136,7 +136,7 @@ impl Fixture {
             .offer(page, &content(page, version, length), ticket, Source::Read)
     }
 
-    /// Reads the page; a hit must be this version.
+    /// Reads the page and asserts that a hit has this version.
     pub fn read(&self, page: PageId, version: u32, length: usize) -> ReadOutcome {
         let mut buffer = vec![0xee; length];
         let outcome = self.extension.read(page, &mut buffer);
@@ -146,7 +146,7 @@ impl Fixture {
         outcome
     }
 
-    /// Writes the page, and offers what was written.
+    /// Writes the page, and offers the written version for admission.
     pub fn write(&self, page: PageId, version: u32, length: usize) -> OfferOutcome {
         self.generations.begin_write(page.file.0, page.page, 1);
         let was_cached = self.extension.invalidate(page.file, page.page, 1);
@@ -166,7 +166,7 @@ impl Fixture {
         while self.extension.pump() {}
     }
 
-    /// What must hold whenever nothing is going on.
+    /// Checks the invariants of an idle engine.
     pub fn check_books(&self) {
         let figures = self.extension.validate();
         let statistics = self.extension.statistics();

@@ -1,4 +1,4 @@
-//! Threads in somebody else's process: named, with every signal blocked.
+//! Threads inside a host process: named, with every signal blocked.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,13 +13,13 @@ use crate::writer::Writer;
 const STACK: usize = 512 << 10;
 const SMALL_STACK: usize = 128 << 10;
 
-/// Niceness of a writer, where the system allows that: it comes before the server's threads.
+/// Niceness of a writer, where the system allows it: it is scheduled before the server's threads.
 const NICE: i32 = -5;
-/// How long a writer runs at a time when others want the processor, in nanoseconds. Linux 6.12 and later runs a thread that asks
-/// for little the sooner when it wakes.
+/// Time slice of a writer in nanoseconds, when other threads want the processor. Linux 6.12 and later schedules a waking
+/// thread earlier if its slice is short.
 const SLICE: u64 = 200_000;
 
-/// `struct sched_attr` of linux/sched/types.h, as it was first.
+/// `struct sched_attr` of linux/sched/types.h, first version.
 #[repr(C)]
 struct Attributes {
     size: u32,
@@ -32,8 +32,8 @@ struct Attributes {
     period: u64,
 }
 
-/// Sees to it that this thread does not wait for long for a processor when there is something to write: it needs little, and
-/// what comes meanwhile has to be kept in memory. Whatever is refused is left as it is.
+/// Shortens this thread's wait for a processor. It needs little processor time, and pages that arrive during the wait must
+/// be kept in memory. Ignores refusals.
 fn be_prompt() {
     // SAFETY: plain calls about this thread.
     let (policy, nice) = unsafe {
@@ -56,7 +56,7 @@ fn be_prompt() {
             deadline: 0,
             period: 0,
         };
-        // SAFETY: the structure has the length that it says, and is only read.
+        // SAFETY: the structure has the specified length, and is only read.
         let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
         if result == 0 {
             return;
@@ -72,7 +72,7 @@ pub(crate) fn spawn_writer(wake: &Wake, number: usize, writer: Writer) -> io::Re
     })
 }
 
-/// Starts the thread that submits reads of a device which others must not wait for.
+/// Starts the submitter thread of a device, which may block in place of the readers.
 pub(crate) fn spawn_submitter(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
     let submissions = |shared: &Shared| {
         let overdue = &shared.store.devices[number].health.overdue;
@@ -110,13 +110,13 @@ fn spawn_named(
     spawned.map(drop)
 }
 
-/// Starts a thread with every signal blocked and a stack of so many bytes.
+/// Starts a thread with every signal blocked and a stack of `stack` bytes.
 ///
-/// Signals are blocked before the thread exists, so that not one can reach it: a server may rely on all threads blocking a
-/// signal whose default would end it.
+/// Signals are blocked before the thread exists, so that none can reach it: a server may rely on all threads blocking a
+/// signal whose default action would end the process.
 ///
 /// # Errors
-/// If the process can have no more threads.
+/// The system refuses another thread.
 pub fn spawn<T: Send + 'static>(
     name: String,
     stack: usize,

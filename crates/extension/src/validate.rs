@@ -1,9 +1,9 @@
-//! Recomputes what the extension keeps count of, and follows every reference from one part to another.
+//! Consistency check: recomputes every count of the extension, and follows every reference between its parts.
 //!
-//! For tests, the model and fuzzers; never in a hook. Nothing else may be going on: no other thread calls the extension,
-//! and writers that have threads have nothing to do. Whatever else is under way (writes that have not landed, pages that
-//! a writer has taken) is allowed for. Locks: those of the instances, one at a time, and apart from them that of staging's blocks;
-//! then that of the writers without threads.
+//! For tests, the model and fuzzers; never called in a hook. The engine must be idle: no other thread calls the
+//! extension, and writer threads have no work. Incomplete work is allowed for (writes in flight, pages taken by a
+//! writer). Locks: those of the instances, one at a time, and separately the lock of staging's blocks; then that of the
+//! writers without threads.
 
 use std::collections::HashMap;
 
@@ -13,24 +13,24 @@ use crate::findings::Findings;
 use crate::segment::Live;
 use crate::shared::Shared;
 
-/// What was found, if all is in order.
+/// Totals of a consistent extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
     /// Pages with an entry.
     pub pages: u64,
-    /// Of these, in memory.
+    /// Of these, in staging.
     pub staged: u64,
-    /// Frames of staged pages, and of pages that are being written although their entry has gone.
+    /// Frames of staged pages, and of pages being written whose entries were removed.
     pub frames: u64,
-    /// Segments with something in them.
+    /// Segments that are not empty.
     pub segments: u64,
 }
 
 impl Extension {
-    /// Whether all books agree. See the module's documentation.
+    /// Checks all invariants. See the module's documentation.
     ///
     /// # Errors
-    /// What does not.
+    /// The list of inconsistencies.
     pub fn validate(&self) -> Result<Figures, Vec<String>> {
         let mut findings = Findings::default();
         let mut seen = Seen::default();
@@ -95,12 +95,12 @@ impl Extension {
             findings.expect(listed <= staged, || {
                 format!("instance {at}: {listed} pages listed, {staged} staged")
             });
-            // Before the lock is let go, which tells them.
+            // Before the lock is released, which publishes the removals.
             findings.equal(instance.0.removals(), state.directory.gone(), "removals");
         }
     }
 
-    /// Bytes of frames that writers hold; `None` if writers have threads, and cannot be asked.
+    /// Bytes of frames that writers hold; `None` if writers have threads, whose state is not accessible.
     fn look_at_writers(&self, seen: &Seen, findings: &mut Findings) -> Option<usize> {
         let writers = self.inline.lock();
         let mut held = 0;
@@ -116,13 +116,13 @@ impl Extension {
     }
 }
 
-/// What the entries say.
+/// Facts collected from the entries.
 #[derive(Default)]
 struct Seen {
     figures: Figures,
-    /// Of each device and segment.
+    /// By device and segment.
     live: HashMap<(usize, u32), Live>,
-    /// Device, segment, and unit in it of each page.
+    /// Device, segment, and unit within it of each page.
     places: Vec<(usize, u32, u32)>,
 }
 

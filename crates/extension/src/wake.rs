@@ -1,20 +1,21 @@
-//! How writers are woken and stopped.
+//! Waking and stopping of the writers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A writer looks for staged pages at least so often.
+/// A writer checks for staged pages at least this often.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Wake {
-    /// Stored with `Release` under the mutex, loaded with `Acquire`: what was done before the end was called for is seen.
+    /// Stored with `Release` under the mutex, loaded with `Acquire`: a thread that sees it also sees everything before it.
     stop: AtomicBool,
-    /// Somebody has announced work that no writer has looked at. `Relaxed` everywhere: if a page is staged after a writer has
-    /// looked there, the instance's lock shows what the writer has left here; and who sleeps has looked under the mutex.
+    /// Work was announced since a writer last checked. `Relaxed` everywhere: if a page is staged after a writer has checked its
+    /// instance, the instance's lock makes the writer's store to this flag visible to the announcing thread. A writer that
+    /// sleeps has checked the flag under the mutex.
     announced: AtomicBool,
-    /// Staged bytes worth waking for.
+    /// Staged bytes from which on a writer is woken.
     pub staged: u64,
     mutex: Mutex<()>,
     condvar: Condvar,
@@ -36,7 +37,7 @@ impl Wake {
         }
     }
 
-    /// There is work. Costs a load unless it is news.
+    /// Announces work. Costs one load if it is already announced.
     pub fn announce(&self) {
         if !self.announced.load(Ordering::Relaxed) && !self.announced.swap(true, Ordering::Relaxed)
         {
@@ -49,7 +50,7 @@ impl Wake {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Waits for work, for the end, or for the time to pass.
+    /// Waits for work, for the stop, or for the time to pass.
     pub fn wait(&self, time: Duration) {
         let mut guard = self.mutex.lock();
         if !self.stopped() && !self.announced.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl Wake {
         self.announced.store(false, Ordering::Relaxed);
     }
 
-    /// Waits for the end or for the time to pass.
+    /// Waits for the stop or for the time to pass.
     pub fn pause(&self, time: Duration) {
         let mut guard = self.mutex.lock();
         let until = Instant::now() + time;
@@ -75,7 +76,7 @@ impl Wake {
         self.ended.notify_all();
     }
 
-    /// Tells the threads to end, and waits for them, but not longer than this. Whether all have ended.
+    /// Stops the threads and waits for them, but no longer than `patience`. Returns whether all have ended.
     pub fn stop(&self, patience: Duration) -> bool {
         let mut guard = self.mutex.lock();
         self.stop.store(true, Ordering::Release);

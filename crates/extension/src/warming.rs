@@ -1,10 +1,9 @@
-//! Warming: what this server's pages are worth, for another server that wants to be warm; and pages that come in on behalf of
-//! another server.
+//! Warming: exports the heat of this server's pages, and inserts pages on behalf of another server.
 //!
-//! Warming is a guest. Its pages are no accesses, age no counter and move no clock's hand. They take at most half of staging, room
-//! that nobody else has, or the place of a page that was asked for less often; never that of one that was asked for as often.
-//! What the other server says is remembered as if the page had been asked for so often here, so that the pages of the next
-//! day can take the place of those of the day before.
+//! Warming has the lowest priority. Its pages are no accesses, age no counter and move no clock hand. They take at most
+//! half of staging. On devices they take unused room or the place of a page with fewer reads, never that of a page with
+//! as many. The reported heat counts as if this server had read the page as often. So pages of the next day can replace
+//! those of the day before.
 
 use crate::directory::Slot;
 use crate::extension::{Extension, OfferOutcome};
@@ -17,20 +16,20 @@ use crate::store::Store;
 
 /// Pages of an extent.
 pub const EXTENT_PAGES: usize = 1 << EXTENT_SHIFT;
-/// The hottest that a page can be: [`Extension::heat`].
+/// Maximum heat of a page: [`Extension::heat`].
 pub const MOST_HEAT: u8 = MOST_COUNT as u8;
-/// Entries among which the coldest is looked for, and buckets passed for them at most.
+/// Minimum number of entries in the search for the coldest one, and maximum number of buckets of that search.
 const AMONG: usize = 12;
 const MOST_BUCKETS: usize = 64;
-/// Pages that may have to go for one.
+/// Maximum number of evictions for one page.
 const MOST_EVICTIONS: usize = 4;
 
-/// How hot the cached pages of an extent are.
+/// Heat of an extent's cached pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heat {
-    /// A bit for each page that is cached; one in 1,400 others may seem so.
+    /// A bit for each cached page. One absent page in 1,400 is reported as cached.
     pub cached: u64,
-    /// About how often each was asked for of late, 0 to [`MOST_HEAT`]; 0 where none is cached.
+    /// Approximate number of recent reads of each page, 0 to [`MOST_HEAT`]; 0 for absent pages.
     pub of: [u8; EXTENT_PAGES],
 }
 
@@ -43,17 +42,17 @@ impl Default for Heat {
     }
 }
 
-/// What has become of pages of an extent that another server has cached.
+/// State of an extent's pages that another server has cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Bits of those that are cached here, too.
+    /// Bits of the pages that are cached here, too.
     pub cached: u64,
-    /// Of those that are not cached: they would get in now.
+    /// Bits of the other pages that would be admitted now.
     pub welcome: u64,
 }
 
 impl InstanceState {
-    /// Of a few pages on devices the one that was asked for least, and how often.
+    /// The page with the fewest reads among a few pages on devices, and its number of reads.
     fn coldest(&mut self) -> Option<(u32, Slot)> {
         let places = Places::new(&mut self.directory);
         let mut coldest: Option<(u32, Slot)> = None;
@@ -77,7 +76,8 @@ impl InstanceState {
         coldest
     }
 
-    /// Makes room for a page that was asked for so often elsewhere, at the cost of pages that were asked for less.
+    /// Makes room for a page with `count` recent reads, by evicting pages with fewer. Returns the number of evictions;
+    /// as an error if it found no colder page.
     fn make_room_for(&mut self, store: &Store, count: u32) -> Result<u64, u64> {
         for evicted in 0..MOST_EVICTIONS as u64 {
             if store.spread().has_room(0) && self.directory.used() < self.directory.capacity() {
@@ -91,7 +91,7 @@ impl InstanceState {
         Ok(MOST_EVICTIONS as u64)
     }
 
-    /// How hot the cached pages of an extent are, of which this is the first. `then` gets the slot of each.
+    /// Heat of an extent's cached pages; `first` is its first page. `then` gets the slot of each.
     fn heat(
         &mut self,
         store: &Store,
@@ -117,8 +117,8 @@ impl InstanceState {
 }
 
 impl Extension {
-    /// How hot the pages of an extent (64 pages from `extent * 64` on) are that are cached. One lock; counts nothing, and leaves
-    /// all as it is for the policy.
+    /// Heat of the cached pages of an extent (64 pages starting at `extent * 64`). Takes one lock, counts nothing, and
+    /// does not change the policy's state.
     pub fn heat(&self, file: FileId, extent: u32) -> Heat {
         let shared = &*self.shared;
         let first = PageId::new(file, extent << EXTENT_SHIFT);
@@ -130,8 +130,8 @@ impl Extension {
         state.heat(&shared.store, first, |_, _, _| ())
     }
 
-    /// How hot the pages of an extent were that had entries, which are removed, for a file that was [forgotten](Self::forget_file) or never named
-    /// to this process. One lock; counts nothing.
+    /// Removes the entries of an extent and returns their pages' heat, for a file that was
+    /// [forgotten](Self::forget_file) or never named to this process. Takes one lock, counts nothing.
     pub fn drain(&self, file: FileId, extent: u32) -> Heat {
         let shared = &*self.shared;
         let first = PageId::new(file, extent << EXTENT_SHIFT);
@@ -139,7 +139,7 @@ impl Extension {
         state.heat(&shared.store, first, InstanceState::remove)
     }
 
-    /// What has become of the pages of an extent whose bits are set, which were asked for so often elsewhere. Counts nothing.
+    /// State of the extent's pages whose bits are set, given their number of reads on the other server. Counts nothing.
     pub fn wanted(
         &self,
         file: FileId,
@@ -152,7 +152,7 @@ impl Extension {
         let mut wanted = Wanted::default();
         let mut state = shared.instance(PageId::new(file, first)).lock();
         let state = &mut *state;
-        // Asked for more often than this.
+        // Admission requires more reads than this.
         let mut bar = None;
         for n in (0..EXTENT_PAGES).filter(|n| asked >> n & 1 != 0) {
             let page = PageId::new(file, first + n as u32);
@@ -175,8 +175,8 @@ impl Extension {
         wanted
     }
 
-    /// Another server has no use for these cached pages of an extent any more: they are remembered as asked for half as often, and
-    /// their clock is that of the coldest.
+    /// Records that another server no longer uses these cached pages of an extent: halves their remembered reads, and
+    /// sets their clock to the coldest value.
     pub fn cool(&self, file: FileId, extent: u32, asked: u64) {
         let shared = &*self.shared;
         let first = extent << EXTENT_SHIFT;
@@ -198,7 +198,7 @@ impl Extension {
         (staging.capacity() / 2).saturating_sub(staging.used())
     }
 
-    /// An offer on behalf of another server, which has asked for the page so often of late.
+    /// Offers a page on behalf of another server, which has recently read it `count` times.
     pub(crate) fn try_warm(
         &self,
         instance: &Instance,
@@ -231,7 +231,7 @@ impl Extension {
         if self.has(state, page, true) {
             return OfferOutcome::AlreadyCached;
         }
-        // It does not compete with what the group has.
+        // Does not compete with the group's own pages.
         if state.is_at_limit(group) {
             instance.counters.limited.add(1);
             return OfferOutcome::Rejected;

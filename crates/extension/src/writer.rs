@@ -1,13 +1,16 @@
-//! The writer of a device: the only one that writes to it, and that decides what becomes of its segments.
+//! The writer of a device: the only thread that writes to the device, and that manages its segments.
 //!
-//! One step: see whether the file is still there; visit the instances in turn, take what is staged there, sorted so that
-//! the pages of an extent lie together, append it ([`crate::log`]), after making room if there is none ([`crate::reclaim`]); write.
+//! One step:
+//! 1. Check that the file is still there.
+//! 2. Visit the instances in turn and take their staged pages, sorted so that the pages of an extent are adjacent.
+//! 3. Append them ([`crate::log`]); if there is no room, make room first ([`crate::reclaim`]).
+//! 4. Write.
 //!
-//! The parts that a writer has know those below only: [`crate::recovery`] and [`crate::reclaim`], the log ([`crate::log`],
-//! [`crate::stream`]), writes under way ([`crate::flight`]), and what becomes of entries ([`crate::batch`]).
+//! The parts of a writer depend only on the parts below them: [`crate::recovery`] and [`crate::reclaim`], the log
+//! ([`crate::log`], [`crate::stream`]), writes in flight ([`crate::flight`]), and updates of entries ([`crate::batch`]).
 //!
-//! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none. When it leaves pages to the others:
-//! [`crate::spread`].
+//! A writer pulls its work: a slow device takes fewer pages than a fast one, and a failed one takes none. [`crate::spread`]
+//! decides when a writer leaves pages to the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,29 +34,29 @@ use crate::staging::{Frame, UNIT};
 use crate::stream::Stored;
 use crate::wake::TICK;
 
-/// A writer with nothing to do but to wait for a failed device, or for the last writes, looks at least so often.
+/// Longest pause of a writer while its device has failed, or while it waits for its last writes to land.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long a writer leaves pages to others before it looks again.
+/// Pause of a writer that leaves pages to the others, and longest wait for writes in flight.
 const LEAVE: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Worked,
     Idle,
-    /// What there is to do is left to other devices.
+    /// Other devices are to take the staged pages.
     Waiting,
-    /// The device is failed: nothing to do for this time.
+    /// The device has failed: nothing to do for this time.
     Failed(Duration),
 }
 
 pub(crate) struct Writer {
-    /// First: what is under way holds on to what `shared` has.
+    /// First field: writes in flight use memory of `shared`, so the log must be dropped before it.
     log: SegmentLog,
     reclaimer: Reclaimer,
     recovery: Recovery,
     shared: Arc<Shared>,
     device: usize,
-    /// Runs in a thread of its own, and so may wait.
+    /// Runs in its own thread, and therefore may block.
     threaded: bool,
     compressor: Option<Compressor>,
     batch: Vec<(PageId, Frame)>,
@@ -62,8 +65,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Memory of a writer, besides what it takes when it is needed: lists, and what its threads keep. Counted with an allocator
-    /// that adds up what lives: 138 KiB in all for an extension of one device that was just opened.
+    /// Fixed memory of a writer: lists, and what its threads keep. Measured with an allocator that adds up live memory: 138 KiB
+    /// in total for an extension of one device that was just opened.
     pub fn bytes(compression: Compression) -> u64 {
         let compressor = match compression {
             Compression::Off => 0,
@@ -72,7 +75,7 @@ impl Writer {
         (80 << 10) + compressor
     }
 
-    /// What it takes when it is needed: chunks of pages that are copied, the window of reclaim, footers, the kernel's ring.
+    /// Memory allocated on demand, at most: chunks of copied pages, the reclaim window, footers, the kernel's ring.
     pub fn most_buffers() -> u64 {
         3 * CHUNK as u64 + ((DEPTH + READS) * FLOWN_FOOTER) as u64 + KernelQueue::ring()
     }
@@ -97,7 +100,7 @@ impl Writer {
         self.device
     }
 
-    /// Bytes of frames that it has.
+    /// Bytes of frames that it holds.
     pub fn held(&self) -> usize {
         self.log.held() + self.log.flights.held()
     }
@@ -116,7 +119,7 @@ impl Writer {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
         let device = &shared.store.devices[self.device];
         if let Err(panic) = ended {
-            // What it has left may be anything.
+            // After a panic the directory may be inconsistent: the next process must not use it.
             shared.arena.as_ref().inspect(|arena| arena.discard());
             let message = panic.downcast_ref::<&str>().copied().map(String::from);
             let message = message
@@ -144,7 +147,7 @@ impl Writer {
                 Step::Failed(time) => shared.wake.pause(time.min(LOOK)),
             }
         }
-        // As long as it takes: what is under way holds memory and the file.
+        // No timeout: writes in flight use the memory and the file.
         while self.log.flights.any() {
             self.log.flights.land(self.site(&shared), 1, LOOK);
         }
@@ -156,7 +159,7 @@ impl Writer {
         let device = at.device;
         shared.budget.charge(0, shared.clock.now());
         if device.health.active() {
-            // First: what has landed is under way no more, when the devices are compared.
+            // Must precede the comparison of the devices: landed writes must not count as in flight.
             self.log.flights.land(at, 1, Duration::ZERO);
         }
         if self.threaded {
@@ -169,7 +172,7 @@ impl Writer {
         }
         self.recovery.check_file(device);
         self.log.flights.prepare(at);
-        // Below the mark the rest can wait for company.
+        // Below the threshold, staged pages wait for more pages, as long as writes are in flight.
         let company = !self.threaded || shared.store.waiting() >= shared.wake.staged;
         let collected = if company || !self.log.flights.any() {
             self.collect(at)
@@ -182,8 +185,8 @@ impl Writer {
         match collected {
             Step::Worked | Step::Waiting if company => collected,
             _ if self.log.flights.any() => {
-                // There is nothing to do before all have landed, but it may take long, or pages may come. Pages that wait
-                // already need the room of one.
+                // All in flight must land, but that may take long and pages may be staged, so the wait is short. If enough
+                // pages wait already, one landed write is sufficient: it frees a slot.
                 let wanted = if company {
                     1
                 } else {
@@ -206,7 +209,7 @@ impl Writer {
         }
     }
 
-    /// Takes what is staged and appends it, as far as it is not left to others. Whether there was anything.
+    /// Takes staged pages and appends them, unless they are left to other devices.
     fn collect(&mut self, at: Site<'_>) -> Step {
         let shared = at.shared;
         let mut any = false;
@@ -216,7 +219,7 @@ impl Writer {
             if !shared.store.spread().may_take(self.device, waiting as u64) {
                 return if any { Step::Worked } else { Step::Waiting };
             }
-            // What is held must land before more is taken.
+            // Held frames must land before more are taken.
             if self.held() > most && self.log.flights.any() {
                 return Step::Idle;
             }
@@ -302,7 +305,7 @@ impl Writer {
         self.append(at, stored, origin)
     }
 
-    /// Appends a page, and makes room first if need be.
+    /// Appends a page. Makes room first if there is none.
     fn append(&mut self, at: Site<'_>, stored: Stored<'_>, origin: Origin) -> Result<(), Fault> {
         while !self.log.append(at, stored, origin)? {
             self.reclaimer.make_room(at, &mut self.log, stored.size())?;
@@ -310,8 +313,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Pages in open segments are known, and what is under way is counted. `places`: segment, and unit in it, of each page that
-    /// has an entry.
+    /// Checks that pages in open segments are known and that writes in flight are counted. `places`: segment and unit of each
+    /// page that has an entry.
     pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
         self.log.validate(device, places, findings);
     }

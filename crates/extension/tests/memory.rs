@@ -1,11 +1,11 @@
 //! Memory of a cache of 4 million pages, as the kernel counts it.
 //!
-//! The pages are of 1 KiB, so that the cache file has 4 GiB and not 64. For directory and sketch a page is a page: an entry
-//! and some counters, whatever its length. Staging is a share of the bytes, at most 64 MiB, and told apart. It is the
-//! product's own code, through its public interface, on a real file; and the only test in this file, because a file is a
-//! process of its own.
+//! The pages have 1 KiB, so the cache file has 4 GiB and not 64. Directory and sketch need the same memory for any page
+//! length: an entry and some counters. Staging is a share of the bytes, at most 64 MiB, and reported separately. The
+//! test uses the product's own code through its public interface, on a real file. It is the only test in this file,
+//! because every test file is a separate process.
 //!
-//! The file is made in BPE_TEST_DIRECTORY, or in the target directory.
+//! The file is created in BPE_TEST_DIRECTORY, or in the target directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use extension::{
 };
 
 const PAGE: u32 = 1024;
-/// At least as many are cached in the end.
+/// Minimum number of cached pages at the end.
 const PAGES: u32 = 4_000_000;
-/// Room on the device, of which some percent always stay free.
+/// Room on the device, of which some percent are always free.
 const ROOM: u32 = PAGES / 100 * 104;
-/// The most that directory and sketch may take for each cached page, with all else that grows with the number of pages.
+/// Maximum bytes of directory, sketch and everything else that grows with the number of pages, per cached page.
 const MOST_BYTES: f64 = 16.0;
 
 /// Resident bytes of this process.
@@ -34,7 +34,8 @@ fn resident() -> u64 {
     kib << 10
 }
 
-/// Of a device with room for so many pages; without threads. `None`, having said so, where the disk is too small.
+/// Opens an extension without threads, on a device for `pages` pages. If the disk is too small, prints this and returns
+/// `None`.
 fn open(
     directory: &Path,
     name: &str,
@@ -65,7 +66,7 @@ fn open(
     }
 }
 
-/// Offers so many pages, and writes them.
+/// Offers `pages` pages, and writes them.
 fn fill(cache: &Extension, pages: u32, generations: &Generations) {
     let mut bytes = vec![7; PAGE as usize];
     for number in 0..pages {
@@ -86,8 +87,8 @@ fn of_four_million_pages() {
     let folder = tempfile::tempdir_in(directory).unwrap();
     let generations = Arc::new(Generations::new());
 
-    // What the writer and others take for themselves while they work, however many pages there are. It stays open, so that
-    // nothing of it is used again below.
+    // Fixed memory of the writer and others at work, independent of the number of pages. It stays open, so that the
+    // code below reuses none of it.
     let before = resident();
     let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
     let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {

@@ -1,4 +1,4 @@
-//! Answers of a server to the command.
+//! A server's responses to the command.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use mysql::{Row, from_row_opt};
 
 use protocol::{Bounds, Protocol, Stream};
 
-// Of the command, which has no library.
+// Part of the command, which has no library.
 #[path = "../../bpe/src/connection/protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
@@ -18,7 +18,7 @@ const BOUNDS: Bounds = Bounds {
     time: None,
 };
 
-/// A server whose packets are parts of the input, each after its length in two bytes.
+/// A server whose packets are parts of the input, each preceded by its length in two bytes.
 struct Server<'a> {
     input: &'a [u8],
     packet: Vec<u8>,
@@ -65,7 +65,7 @@ impl Stream for Server<'_> {
     fn set_deadline(&mut self, _: Option<Instant>) {}
 }
 
-/// A login and statements, until an answer is none.
+/// A login and repeated statements, until the input ends or a response is invalid.
 pub fn answers(bytes: &[u8]) {
     let mut protocol = Protocol::new(Server {
         input: bytes,

@@ -1,4 +1,4 @@
-//! A disk that gives back something else than was written: a cache in use, whose file changes under it.
+//! A disk that returns other bytes than were written: a cache in use, whose file changes underneath.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use extension::{
     OwnerIdentity, PageId, PolicyName, ReadOutcome, Source,
 };
 
-/// Few of these fill the smallest device.
+/// A few pages of this length fill the smallest device.
 const LENGTH: usize = 65536;
 const PAGES: u32 = 256;
 
@@ -23,8 +23,8 @@ fn content(page: u32, version: u8) -> Vec<u8> {
     bytes
 }
 
-/// The bytes are operations of four bytes each: offer pages, write a page, let the writer work, read a page, change the file
-/// somewhere. A hit must be what was written last.
+/// The input is a sequence of operations of four bytes each: offer pages, write a page, run the writer, read a page,
+/// change the file at some offset. A hit must be the last written version.
 pub fn cache_file(bytes: &[u8]) {
     let parent = if Path::new("/dev/shm").is_dir() {
         Path::new("/dev/shm").into()
@@ -113,7 +113,7 @@ pub fn cache_file(bytes: &[u8]) {
                 }
             }
             _ => {
-                // Anywhere, but often where footers are.
+                // At any offset, but often at those of footers.
                 let at = (u64::from(a) << 15 | u64::from(b) << 7) % LEAST_DEVICE_BYTES;
                 let length = 1 + usize::from(c) * 16;
                 let _ = file.write_all_at(

@@ -1,14 +1,14 @@
-//! Everything that parses bytes from a disk, a user or a server, called with arbitrary bytes: nothing of it may panic, hang, or take
-//! what it was not given.
+//! Calls every parser of bytes from a disk, a user or a server with arbitrary bytes. No parser may panic, hang, or use
+//! more than its input and its limits allow.
 //!
-//! `fuzz/` runs these under libFuzzer (nightly Rust); the test of this crate feeds them with the seeds in `fuzz/seeds` and
-//! some thousand mutations of them (stable Rust, part of `make test`).
+//! `fuzz/` runs these under libFuzzer (nightly Rust). The test of this crate runs them with the seeds in `fuzz/seeds`
+//! and some thousand mutations of them (stable Rust, part of `make test`).
 
 mod answers;
 mod cache_file;
 mod settings;
 
-// Of the command, which has no library.
+// Part of the command, which has no library.
 #[path = "../../bpe/src/elf.rs"]
 #[allow(dead_code)]
 mod elf;
@@ -27,7 +27,7 @@ mod size;
 
 use std::path::Path;
 
-/// A name, and what is called with the bytes.
+/// A name, and the function to call with the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -63,7 +63,7 @@ pub fn trace(bytes: &[u8]) {
     }
 }
 
-/// What another server's heat list may be: for the command, and for the server that it is handed to.
+/// Another server's heat list, as parsed by the command and by the receiving server.
 pub fn heat_list(bytes: &[u8]) {
     use interface::heat::{Decoder, LEVELS, pieces};
     let decoded: Vec<(u32, u8)> = Decoder::new(bytes, 0).map_while(Result::ok).collect();
@@ -80,7 +80,7 @@ pub fn heat_list(bytes: &[u8]) {
     list.rank(1 << 30);
     assert!(list.pages <= 2 * bytes.len() as u64);
     assert!(list.memory() <= bpe::warm::list::MAX_MEMORY);
-    // What a page is told by.
+    // Fingerprint of a page.
     let _ = coherence::print::Print::of(bytes, &[7; 16]);
 }
 
@@ -89,7 +89,7 @@ pub fn option_files(bytes: &[u8]) {
     let Ok(folder) = tempfile::tempdir() else {
         return;
     };
-    // Whatever is included is looked for below this folder.
+    // Included files are looked up below this directory.
     let mut files = option_file::OptionFiles::in_root(folder.path());
     if std::fs::write(folder.path().join("my.cnf"), bytes).is_ok() {
         files.read_if_present(Path::new("/my.cnf"));
@@ -101,7 +101,7 @@ pub fn option_files(bytes: &[u8]) {
     }
 }
 
-/// Sizes and durations as people write them.
+/// Sizes and durations in their text form.
 pub fn sizes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(size) = size::parse(&text) {
@@ -113,7 +113,7 @@ pub fn sizes(bytes: &[u8]) {
     let _ = text.parse::<replay::policies::PolicyName>();
 }
 
-/// What the control socket of a cloud volume is sent.
+/// Commands to the control socket of a cloud volume.
 pub fn volume_commands(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut profile = cloud_volume::Profile::default();
@@ -133,7 +133,7 @@ pub fn report(bytes: &[u8]) {
     let _ = bpe::abi::report_function::answer(&String::from_utf8_lossy(bytes));
 }
 
-/// The server's executable, which `bpe doctor` looks into.
+/// The server's executable, which `bpe doctor` inspects.
 pub fn executable(bytes: &[u8]) {
     let Ok(file) = tempfile::NamedTempFile::new() else {
         return;
@@ -145,7 +145,7 @@ pub fn executable(bytes: &[u8]) {
     }
 }
 
-/// Rules for tables, as clients and option files give them: what is taken can be written, and read again.
+/// Table rules from clients and option files. An accepted rule can be written, and read again.
 pub fn tables(bytes: &[u8]) {
     use interface::tables::{Action, Named, Rules};
     let text = String::from_utf8_lossy(bytes);
@@ -172,7 +172,7 @@ pub fn tables(bytes: &[u8]) {
     }
 }
 
-/// Where the command has it.
+/// Same module path as in the command.
 #[cfg(test)]
 mod connection {
     pub(crate) use super::option_file;

@@ -1,4 +1,4 @@
-//! `bpe_path` and the numbers beside it.
+//! `bpe_path` and the numeric settings.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use extension::Compression;
 static FOLDER: LazyLock<Option<tempfile::TempDir>> = LazyLock::new(|| tempfile::tempdir().ok());
 static RUN: AtomicU64 = AtomicU64::new(0);
 
-/// Numbers first, then the path. What the path names is looked at only inside a folder of our own.
+/// Numbers first, then the path. The path is accessed only inside a private directory.
 pub fn settings(bytes: &[u8]) {
     let (numbers, path) = bytes.split_at(bytes.len().min(24));
     let number = |at: usize| {
@@ -38,7 +38,7 @@ pub fn settings(bytes: &[u8]) {
     };
     for page in [0, 1024, 16384, u32::MAX] {
         let devices = plan.config(page, None).devices;
-        // In percent it is a part of the room that there is.
+        // In percent it is a part of the available room.
         let most = settings.percent().map_or(settings.size, |_| u64::MAX);
         assert!(devices.iter().all(|device| device.bytes <= most));
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use fuzz_targets::{TARGETS, Target};
 
-/// Inputs made of the seeds for each target; `FUZZ_MUTATIONS` says how many.
+/// Mutated inputs per target; `FUZZ_MUTATIONS` overrides it.
 const MUTATIONS: usize = 3000;
-/// Of targets that set a whole cache up.
+/// Inputs per target that sets up a whole cache.
 const SLOW: usize = 40;
-/// Longest input.
+/// Maximum length of an input.
 const MOST: usize = 1 << 16;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -90,7 +90,7 @@ fn run((name, target): Target) {
     } else {
         wanted
     };
-    // One input must not take for ever.
+    // Detects an input that hangs.
     let (next, inputs) = mpsc::sync_channel::<Vec<u8>>(0);
     let (done, results) = mpsc::channel();
     std::thread::spawn(move || {

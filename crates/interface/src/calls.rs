@@ -1,19 +1,19 @@
 //! The calls through which a server reads and changes its data files.
 
-/// Calls that do the same kind of thing.
+/// A family of calls with the same purpose.
 #[derive(Debug)]
 pub struct Family {
-    /// What they do, for people.
+    /// Their purpose, for messages.
     pub what: &'static str,
-    /// The intercepted ones. Each has one hook, under every name by which an executable may import it.
+    /// The intercepted calls. Each has one hook, under every name by which an executable may import it.
     pub hooked: &'static [&'static [&'static str]],
-    /// At least one of these must be imported; none is asked for where this is empty.
+    /// The executable must import at least one of these; empty if none is required.
     pub needed: &'static [&'static str],
-    /// Members that have no hook: what is done through them is not seen.
+    /// Members without a hook: their effects are invisible.
     pub unhooked: &'static [&'static str],
 }
 
-/// Reading. A read that is not seen is not served, and does no other harm.
+/// Reading. An invisible read is not served; it causes no harm.
 pub const READING: Family = Family {
     what: "reads",
     hooked: &[&["pread64", "pread"], &["__pread64_chk", "__pread_chk"]],
@@ -35,7 +35,7 @@ pub const WRITING: Family = Family {
         &["splice"],
     ],
     needed: &["pwrite64", "pwrite"],
-    // The C library's own asynchronous I/O, which it does in threads of its own.
+    // The C library's own asynchronous I/O, which runs in its own threads.
     unhooked: &["aio_write", "aio_write64", "lio_listio", "lio_listio64"],
 };
 
@@ -76,7 +76,7 @@ pub const RENAMING: Family = Family {
     unhooked: &[],
 };
 
-/// Changing the size of files and the room they take.
+/// Changing the size of files and their allocated space.
 pub const SIZING: Family = Family {
     what: "truncates",
     hooked: &[
@@ -89,7 +89,7 @@ pub const SIZING: Family = Family {
     unhooked: &[],
 };
 
-/// Setting times, which the audit would take for a change by somebody else.
+/// Setting times. Without a hook, the audit would take it for a foreign change.
 pub const TIMES: Family = Family {
     what: "sets times",
     hooked: &[&["futimens"], &["utime"], &["utimes"], &["utimensat"]],
@@ -97,7 +97,7 @@ pub const TIMES: Family = Family {
     unhooked: &[],
 };
 
-/// Flushing. What was not seen to be flushed is not kept when the machine restarts, and no other harm is done.
+/// Flushing. Data whose flush was not seen are not kept over a machine restart; no other harm results.
 pub const FLUSHING: Family = Family {
     what: "flushes",
     hooked: &[&["fsync"], &["fdatasync"]],
@@ -105,8 +105,8 @@ pub const FLUSHING: Family = Family {
     unhooked: &[],
 };
 
-/// Asynchronous I/O through libaio. Servers harvest by `io_getevents`, or by `syscall` with its number; a libaio that is
-/// linked in may make all its calls that way.
+/// Asynchronous I/O through libaio. Servers harvest by `io_getevents`, or by `syscall` with its number. A linked-in libaio
+/// may make all its calls through `syscall`.
 pub const LIBAIO: Family = Family {
     what: "submits through libaio",
     hooked: &[
@@ -116,7 +116,7 @@ pub const LIBAIO: Family = Family {
         &["syscall"],
     ],
     needed: &[],
-    // They take completions past the hooks: a read that was pointed at the cache would reach the server unproven.
+    // They deliver completions past the hooks: a read redirected to the cache would reach the server unproven.
     unhooked: &["io_pgetevents", "io_queue_run", "io_queue_wait"],
 };
 
@@ -125,7 +125,7 @@ pub const IO_URING: Family = Family {
     what: "submits through io_uring",
     hooked: &[&["io_uring_submit"], &["io_uring_queue_init"]],
     needed: &[],
-    // All of them submit; those that wait do so on kernels that cannot wait with a timeout otherwise.
+    // All of them submit. The waiting ones do so only on kernels that have no other wait with a timeout.
     unhooked: &[
         "io_uring_submit_and_wait",
         "io_uring_submit_and_wait_timeout",
@@ -138,8 +138,8 @@ pub const IO_URING: Family = Family {
     ],
 };
 
-/// Ending itself, as a server does that crashes. What is left to the next process is not believed if that comes soon after it was
-/// taken over.
+/// Ending the own process, as a crashing server does. After a crash soon after a recovery, the next process does not trust
+/// the persisted state.
 pub const ENDING: Family = Family {
     what: "ends itself",
     hooked: &[
@@ -153,7 +153,7 @@ pub const ENDING: Family = Family {
     unhooked: &[],
 };
 
-/// What a server needs whatever kind of I/O it does.
+/// The families that a server needs with any kind of I/O.
 pub const ALWAYS: [&Family; 9] = [
     &READING, &WRITING, &OPENING, &CLOSING, &REMOVING, &RENAMING, &SIZING, &TIMES, &FLUSHING,
 ];

@@ -1,19 +1,20 @@
-//! Looks at a function that is linked into an executable: does it reach the kernel through an import that is intercepted?
+//! Disassembles a function linked into an executable: does it enter the kernel through an intercepted import?
 //!
-//! Builds of mariadb.org have libaio linked in: `io_submit` is a function of the executable, and no import to redirect. But
-//! that function calls `syscall` of the C library, which is one. Older releases of libaio have the instruction that enters
-//! the kernel in the function itself; nothing can be redirected then. The bytes of the function tell which it is.
+//! Builds of mariadb.org have libaio linked in: `io_submit` is a function of the executable, not an import to redirect. But
+//! that function calls `syscall` of the C library, which is an import. In older releases of libaio the function itself
+//! contains the instruction that enters the kernel, and nothing can be redirected. The bytes of the function distinguish the
+//! two.
 
-/// Where a function that the executable exports gets to the kernel.
+/// How an exported function of the executable enters the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// Only through slots that are redirected.
+    /// Only through redirected slots.
     Redirected,
-    /// By itself, or in a way that is not understood.
+    /// Directly, or in an unknown way.
     Unseen,
 }
 
-/// The processor that the code is for.
+/// The instruction set of the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     X86_64,
@@ -21,7 +22,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The one this is compiled for, if it is known.
+    /// The processor of this build, if it is supported.
     pub const OWN: Option<Machine> = if cfg!(target_arch = "x86_64") {
         Some(Machine::X86_64)
     } else if cfg!(target_arch = "aarch64") {
@@ -31,18 +32,18 @@ impl Machine {
     };
 }
 
-/// Bytes of a function that are looked at; libaio's have about 80.
+/// Maximum length of an analysed function, bytes; libaio's have about 80.
 pub const MOST: usize = 512;
 
-/// What lies in a program, by address.
+/// Memory of a program, by address.
 pub trait Memory {
-    /// `length` bytes from `address` on, or `None` when they are not all there.
+    /// Returns `length` bytes from `address` on; `None` if some of them are missing.
     fn bytes(&self, address: u64, length: usize) -> Option<&[u8]>;
-    /// Whether the slot at this address holds the address of an import through which calls are seen.
+    /// Whether the slot at this address holds the address of an intercepted import.
     fn is_redirected(&self, slot: u64) -> bool;
 }
 
-/// Looks at the function of `length` bytes at `address`.
+/// Analyses the function of `length` bytes at `address`.
 pub fn look(machine: Machine, memory: &impl Memory, address: u64, length: usize) -> Inside {
     let code = (1..=MOST)
         .contains(&length)
@@ -59,7 +60,7 @@ pub fn look(machine: Machine, memory: &impl Memory, address: u64, length: usize)
     }
 }
 
-/// The bytes at an offset, where all of them are there.
+/// Returns the bytes at an offset, if all of them are present.
 fn at<const N: usize>(code: &[u8], offset: usize) -> Option<[u8; N]> {
     code.get(offset..)?.first_chunk().copied()
 }
@@ -70,8 +71,8 @@ mod x86_64 {
     /// `syscall`, `sysenter` and `int 0x80`.
     const INTO_THE_KERNEL: [[u8; 2]; 3] = [[0x0f, 0x05], [0x0f, 0x34], [0xcd, 0x80]];
 
-    /// Instructions differ in length, and are not told apart here: every offset is taken for the beginning of one. That what
-    /// is none leads to a slot all the same is as good as impossible, and a false way into the kernel only refuses.
+    /// Instructions differ in length, so every offset is tried as the start of one. It is practically impossible that a
+    /// wrong offset leads to a slot. A false kernel entry only causes a refusal.
     pub fn is_redirected(memory: &impl Memory, address: u64, code: &[u8]) -> bool {
         let enters = |pair: &[u8]| INTO_THE_KERNEL.iter().any(|known| pair == known);
         if code.windows(2).any(enters) {
@@ -92,7 +93,7 @@ mod x86_64 {
         })
     }
 
-    /// What an instruction of `length` bytes at `here` refers to by the distance at `offset`.
+    /// Returns the target of an instruction of `length` bytes at `here`, from its displacement at `offset`.
     fn relative(code: &[u8], offset: usize, here: u64, length: u64) -> Option<u64> {
         let distance = i32::from_le_bytes(at(code, offset)?);
         Some(
@@ -101,7 +102,7 @@ mod x86_64 {
         )
     }
 
-    /// The slot through which an entry of the procedure linkage table jumps.
+    /// Returns the slot through which an entry of the procedure linkage table jumps.
     fn slot_of_stub(memory: &impl Memory, stub: u64) -> Option<u64> {
         const LENGTH: usize = 11;
         const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -148,7 +149,7 @@ mod aarch64 {
         at(code, index * 4).map(u32::from_le_bytes)
     }
 
-    /// `adrp x16, page; ldr x17, [x16, offset]`, perhaps after a `bti c`.
+    /// Matches `adrp x16, page; ldr x17, [x16, offset]`, optionally after a `bti c`.
     fn slot_of_stub(memory: &impl Memory, stub: u64) -> Option<u64> {
         const BTI_C: u32 = 0xd503_245f;
         let first = word(memory.bytes(stub, 4)?, 0)?;
@@ -169,7 +170,7 @@ mod aarch64 {
 mod tests {
     use super::*;
 
-    /// Pieces of code by address, and the one slot that is redirected.
+    /// Pieces of code by address, and the one redirected slot.
     struct Pieces<'a>(&'a [(u64, &'a [u8])], u64);
 
     impl Memory for Pieces<'_> {
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// `io_submit` of MariaDB 11.4.5 as mariadb.org builds it.
+    /// `io_submit` of MariaDB 11.4.5 in the build of mariadb.org.
     const SUBMIT: [u8; 72] = [
         0x41, 0x56, 0x49, 0x89, 0xd6, 0x41, 0x55, 0x41, 0x54, 0x49, 0x89, 0xf4, 0x55, 0x48, 0x89,
         0xfd, 0x53, 0xe8, 0x2a, 0x15, 0x6f, 0xff, 0x4c, 0x89, 0xf1, 0x44, 0x8b, 0x28, 0x48, 0x89,
@@ -194,7 +195,7 @@ mod tests {
         0x2b, 0xf7, 0xd8, 0x5b, 0x5d, 0x41, 0x5c, 0x41, 0x5d, 0x41, 0x5e, 0xc3,
     ];
     const AT: u64 = 0x103_db30;
-    /// Of the call above.
+    /// Stub of the call above.
     const STUB: u64 = 0x72_dc30;
     const SLOT: u64 = STUB + 6 + 0x1000;
 
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_way_of_its_own_into_the_kernel_is_unseen() {
-        // mov $209,%eax; syscall; ret, as libaio up to 0.3.111 has it, and the call of `syscall` in what lies behind.
+        // mov $209,%eax; syscall; ret, as in libaio up to 0.3.111, followed by code that calls `syscall`.
         let mut code = vec![0xb8, 0xd1, 0, 0, 0, 0x0f, 0x05, 0xc3];
         code.extend(SUBMIT);
         let stub = stub(&[]);

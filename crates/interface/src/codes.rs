@@ -1,12 +1,13 @@
-//! Codes of the messages in the server's error log, for filters and alerts that must not depend on words.
+//! Codes of the messages in the server's error log, for filters and alerts that must not depend on the text.
 //!
-//! A line begins with its code, as in `BPE-0002: switched on`. A number stays with its message for good: a new message gets a new
-//! one, and a number that is free is not used again. `docs/user/troubleshooting.md` has the table from here.
+//! A line begins with its code, as in `BPE-0002: switched on`. A number belongs to its message permanently: a new message
+//! gets a new number, and free numbers are not reused. The table in `docs/user/troubleshooting.md` is generated from this
+//! list.
 
-/// What a line without a code of its own has.
+/// The code of lines without a specific code.
 pub const OTHER: u16 = 0;
 
-/// Codes, and a part of the message that no other one has. The first that a text contains counts.
+/// Codes, each with a unique part of its message. The first match in a text determines the code.
 pub const ALL: &[(u16, &str)] = &[
     (1, "not switched on: "),
     (2, "switched on: "),
@@ -83,7 +84,7 @@ pub const ALL: &[(u16, &str)] = &[
     ),
 ];
 
-/// The code of a message, as a line shows it.
+/// Returns the code of a message, formatted as in the log.
 pub fn code_of(message: &str) -> String {
     let known = ALL.iter().find(|(_, part)| message.contains(part));
     format!("BPE-{:04}", known.map_or(OTHER, |(code, _)| *code))

@@ -1,34 +1,35 @@
-//! Heat lists: which pages a server has cached and how hot they are, as bytes. The report `heat` gives them and `warm-put` takes them.
+//! Heat lists: the pages that a server has cached and how hot they are, as bytes. The report `heat` returns them, and
+//! `warm-put` accepts them.
 //!
-//! A list is a sequence of pages in ascending order. Each is one LEB128 number: the pages skipped since the last one (or since the
-//! start of the list), shifted up by [`HEAT_BITS`], and its heat in the bits below. Most pages take one byte.
+//! A list is a sequence of pages in ascending order. Each is one LEB128 number: the pages skipped since the last one (or
+//! since the start of the list), shifted left by [`HEAT_BITS`], and its heat in the low bits. Most pages take one byte.
 
 /// Bits of a page's heat: how often it was accessed recently, 0 to 15.
 const HEAT_BITS: u32 = 4;
 /// Levels of heat.
 pub const LEVELS: usize = 1 << HEAT_BITS;
-/// Classes of pages, by which they are loaded: 0 the hottest.
+/// Number of page classes, by which pages are loaded: 0 is the hottest.
 pub const CLASSES: usize = 4;
-/// Bytes of a list in one answer of a server.
+/// Maximum list bytes in one answer of a server.
 pub const MAX_BYTES: usize = 48 << 10;
-/// Bytes after which [`pieces`] begins a new one: in base64 it fits into a statement of 64 KiB.
+/// Size after which [`pieces`] begins a new piece: in base64 it fits into a statement of 64 KiB.
 const PIECE_BYTES: usize = 32 << 10;
 /// The maximum share of pages that is hotter than the pages of a class.
 const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
-/// Bytes of the longest number.
+/// Maximum length of a number, bytes.
 const MAX_NUMBER_BYTES: usize = 6;
 
-/// Makes a list.
+/// Encodes a list.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     bytes: Vec<u8>,
-    /// The least page that may come next.
+    /// The smallest page that may follow.
     next: u64,
     pages: usize,
 }
 
 impl Encoder {
-    /// An empty list of pages from `from` on.
+    /// Creates an empty list of pages from `from` on.
     pub fn new(from: u32) -> Encoder {
         Encoder {
             bytes: Vec::new(),
@@ -37,7 +38,7 @@ impl Encoder {
         }
     }
 
-    /// Adds a page, which must come after the one before. Whether it did.
+    /// Adds a page, which must follow the previous one. Returns whether it was added.
     pub fn push(&mut self, page: u32, heat: u8) -> bool {
         let Some(passed) = u64::from(page).checked_sub(self.next) else {
             return false;
@@ -69,14 +70,14 @@ impl Encoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The pages of a list that begins at `from`, and their heat.
+/// Decodes a list that begins at `from`: pages and their heat.
 pub struct Decoder<'a> {
     bytes: &'a [u8],
     next: u64,
 }
 
 impl<'a> Decoder<'a> {
-    /// Of these bytes.
+    /// Decodes these bytes.
     pub fn new(bytes: &'a [u8], from: u32) -> Decoder<'a> {
         Decoder {
             bytes,
@@ -118,7 +119,7 @@ impl Iterator for Decoder<'_> {
     }
 }
 
-/// Encodes pages, which must ascend, as lists of limited length. Each comes with its first page.
+/// Encodes pages, which must ascend, as lists of limited length. Each has its first page.
 pub fn pieces(pages: impl IntoIterator<Item = (u32, u8)>) -> Vec<(u32, Vec<u8>)> {
     let mut pieces: Vec<(u32, Encoder)> = Vec::new();
     for (page, heat) in pages {
@@ -136,7 +137,7 @@ pub fn pieces(pages: impl IntoIterator<Item = (u32, u8)>) -> Vec<(u32, Vec<u8>)>
     encoded.map(|(from, piece)| (from, piece.bytes)).collect()
 }
 
-/// The class of each level of heat, by the share of all pages that is hotter. `pages`: how many have each level.
+/// The class of each heat level, by the share of all pages that is hotter. `pages`: the number of pages of each level.
 pub fn classes(pages: [u64; LEVELS]) -> [u8; LEVELS] {
     let all = pages.iter().sum::<u64>().max(1) as f64;
     let mut hotter = 0;
@@ -150,8 +151,8 @@ pub fn classes(pages: [u64; LEVELS]) -> [u8; LEVELS] {
     classes
 }
 
-/// Whether a name may stand in a list: that of a tablespace of tables below the data directory, without steps upwards. The system
-/// tablespaces, undo and temporary ones are never in it, nor the tables of the schema `mysql`.
+/// Whether a list may contain this name: a file-per-table tablespace below the data directory, without `..`. System, undo
+/// and temporary tablespaces are never listed, nor are tables of the schema `mysql`.
 pub fn is_listed(name: &str) -> bool {
     let mut steps = name.split('/');
     let is_sound = steps.all(|step| !matches!(step, "" | "." | "..")) && name.len() <= 512;
@@ -159,7 +160,7 @@ pub fn is_listed(name: &str) -> bool {
     let is_the_servers = matches!(folder, "mysql" | "sys" | "#innodb_temp")
         || folder.is_empty() && file == "mysql.ibd"
         || file.starts_with("#sql");
-    // It goes into a statement.
+    // The name becomes part of a statement.
     let is_quotable = |byte: u8| !byte.is_ascii_control() && !b"\\'\"".contains(&byte);
     is_sound && !is_the_servers && file.ends_with(".ibd") && name.bytes().all(is_quotable)
 }

@@ -1,6 +1,6 @@
-//! Whether a running server uses native asynchronous I/O, by what the kernel shows of its process.
+//! Detects native asynchronous I/O of a running server, from the kernel's view of its process.
 
-/// Which kinds a server uses. `None`: it cannot be known.
+/// The kinds of asynchronous I/O in use. `None`: unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
     pub libaio: Option<bool>,
@@ -14,7 +14,7 @@ impl InUse {
         io_uring: Some(false),
     };
 
-    /// What InnoDB's own variable `innodb_use_native_aio` says: both servers set it to OFF where they do without.
+    /// Interprets InnoDB's variable `innodb_use_native_aio`: both servers set it to OFF when they use neither kind.
     pub fn by_variable(native_aio: bool) -> InUse {
         InUse {
             libaio: Some(native_aio),
@@ -23,8 +23,8 @@ impl InUse {
     }
 }
 
-/// The libaio contexts of a process, by its `/proc/PID/maps`: the kernel maps a ring of events for each, and the address of
-/// the ring is the context's number.
+/// Lists the libaio contexts of a process from its `/proc/PID/maps`. The kernel maps an event ring for each context, and the
+/// address of the ring is the context's number.
 pub fn aio_contexts(maps: &str) -> impl Iterator<Item = u64> {
     maps.lines()
         .filter(|line| {
@@ -34,7 +34,7 @@ pub fn aio_contexts(maps: &str) -> impl Iterator<Item = u64> {
         .filter_map(|line| u64::from_str_radix(line.split_once('-')?.0, 16).ok())
 }
 
-/// Whether a descriptor that leads to this name is an io_uring.
+/// Whether a descriptor with this link target is an io_uring.
 pub fn is_io_uring(link: &[u8]) -> bool {
     link == b"anon_inode:[io_uring]"
 }

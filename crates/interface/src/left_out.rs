@@ -1,11 +1,12 @@
-//! Leaves out a check of the command on purpose, so that a test can show that the other tests notice it.
+//! Disables a check of the command deliberately, so that a test can prove that the other tests notice it.
 //!
-//! Builds with debug assertions have the switches: the environment variable `BPE_LEFT_OUT` names one of [`CHECKS`]. In every other build
-//! [`left_out!`] is the constant `false`. Rules of the plugin have switches of their own (`crates/coherence/src/canary.rs`).
+//! Builds with debug assertions have the switches: the environment variable `BPE_LEFT_OUT` names one of [`CHECKS`]. In every
+//! other build [`left_out!`] is the constant `false`. The plugin's rules have separate switches
+//! (`crates/coherence/src/canary.rs`).
 
 use std::sync::OnceLock;
 
-/// Each check, and the unit tests of the command that notice its absence: a part of their names.
+/// Each check, and a substring of the names of the unit tests that notice its absence.
 pub const CHECKS: &[(&str, &str)] = &[
     ("peer", "connection::trust"),
     ("way-to-the-socket", "connection::place"),
@@ -35,7 +36,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("plan-that-was-shown", "change::digest"),
 ];
 
-/// Whether a check is left out.
+/// Whether a check is disabled.
 #[macro_export]
 macro_rules! left_out {
     ($check:literal) => {
@@ -46,7 +47,7 @@ macro_rules! left_out {
 /// Whether the environment names this check.
 ///
 /// # Panics
-/// The check is none of [`CHECKS`].
+/// The check is not in [`CHECKS`].
 #[doc(hidden)]
 pub fn is(check: &str) -> bool {
     static NAMED: OnceLock<Option<String>> = OnceLock::new();

@@ -1,16 +1,17 @@
-//! What the plugin and the command must agree on.
+//! Definitions that the plugin and the command share.
 //!
-//! [`calls`] is the one list of intercepted calls. [`verdict`] judges by it whether everything a server does to its data
-//! files can be seen; [`code`] looks at what is linked into the executable instead of being imported, and [`in_use`] at what
-//! a running server uses; [`release`] knows which releases are too old. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
-//! executable's file) all ask here, so they give one answer in the same words.
+//! [`calls`] lists the intercepted calls. [`verdict`] judges by them whether all changes of a server's data files are
+//! visible. [`code`] analyses functions linked into the executable instead of imported. [`in_use`] detects the asynchronous
+//! I/O of a running server, and [`release`] rejects unsupported releases. The plugin asks in the process, before it
+//! redirects anything; `bpe doctor` and `bpe enable` ask about the executable's file. All get the same answer with the same
+//! text.
 //!
-//! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
-//! [`limits`] is what its figures are judged by, [`tables`] reads the rules for tables. [`owner`] says how the files of a server's cache are called.
+//! [`status`], [`variables`] and [`reports`] describe the plugin's output: names, kinds, units, meanings. [`limits`] has the
+//! limits for judging figures, [`tables`] parses the table rules. [`owner`] derives the names of a server's cache files.
 //!
-//! [`untrusted`] shows text from outside. [`codes`] has the codes of messages in the error log.
+//! [`untrusted`] displays text from outside. [`codes`] has the message codes of the error log.
 //!
-//! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
+//! A plain library: no unsafe code, no dependencies, no file access.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -1,5 +1,5 @@
-//! The limits by which figures are judged: `bpe status --explain`, the doctor and the page say the same, and alerts and dashboard
-//! are held against them (`tests/consumers.rs`).
+//! Limits for judging figures. `bpe status --explain`, the doctor and the page use the same ones, and `tests/consumers.rs`
+//! checks alerts and dashboard against them.
 
 /// A limit.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,9 @@
-//! Which server the files of a cache belong to: by them the plugin knows its own, and `bpe disable` those that a server has left.
+//! Identity of the server that owns a cache's files. The plugin recognises its own by it, and `bpe disable` the leftover
+//! files of a server.
 
-/// Identifies a server by the name of its host and its data directory, canonical; the same across restarts and reboots.
+/// Identifies a server by host name and canonical data directory; stays the same across restarts and reboots.
 ///
-/// FNV-1a, 128 bits: stable over versions of the toolchain, which the hashers of the standard library are not.
+/// FNV-1a, 128 bits: stable over toolchain versions, unlike the hashers of the standard library.
 pub fn identity(host: &[u8], data: &[u8]) -> [u8; 16] {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -12,7 +13,7 @@ pub fn identity(host: &[u8], data: &[u8]) -> [u8; 16] {
     hash.to_be_bytes()
 }
 
-/// What the names of the server's files begin with.
+/// Prefix of the names of the server's files.
 pub fn stem(owner: &[u8; 16]) -> String {
     let hex: String = owner[..8]
         .iter()
@@ -25,7 +26,7 @@ pub fn stem(owner: &[u8; 16]) -> String {
 mod tests {
     use super::*;
 
-    /// Files that an older version has left keep their name.
+    /// Files of an older version keep their name.
     #[test]
     fn a_server_keeps_its_name() {
         let owner = identity(b"db1", b"/var/lib/mysql");

@@ -1,14 +1,14 @@
-//! Which releases of the servers can be followed: those whose plugin interface and calls were looked at, and newer ones.
+//! Supported server releases: those whose plugin interface and calls were examined, and newer ones.
 
 use std::fmt;
 
 use crate::Refusal;
 
-/// Who makes a server.
+/// The vendor of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
     MariaDb,
-    /// MySQL, or a server made from it.
+    /// MySQL, or a derived server.
     MySql,
 }
 
@@ -16,16 +16,16 @@ pub enum Maker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     pub maker: Maker,
-    /// As the servers number it: 10.11.5 is 101105, 8.0.40 is 80040.
+    /// The servers' own numbering: 10.11.5 is 101105, 8.0.40 is 80040.
     pub number: u32,
 }
 
-/// The oldest that were looked at: MariaDB 10.5 and MySQL 8.0.
+/// The oldest examined releases: MariaDB 10.5 and MySQL 8.0.
 const OLDEST_MARIADB: u32 = 100_500;
 const OLDEST_MYSQL: u32 = 80_000;
 
 impl Release {
-    /// By the interface version that a server's own storage engines declare, which is its number times 256.
+    /// Converts the interface version that a server's own storage engines declare, its number times 256.
     pub fn of_interface(maker: Maker, version: u32) -> Release {
         Release {
             maker,
@@ -34,7 +34,7 @@ impl Release {
     }
 
     /// # Errors
-    /// It is older than any that was looked at.
+    /// The release is older than every examined one.
     pub fn check(self) -> Result<(), Refusal> {
         let oldest = match self.maker {
             Maker::MariaDb => OLDEST_MARIADB,

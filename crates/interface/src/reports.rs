@@ -1,18 +1,18 @@
-//! The rows that `bpe_report()` gives: what is in them, by which name a view shows it, and what it means.
+//! The rows of `bpe_report()`: their members, the column names of the views, and the meanings.
 //!
-//! The columns of `sql/views.sql`, the page's types and the descriptions for PMM are made from here. A new column is a line here
-//! and a field of what the plugin reports.
+//! The columns of `sql/views.sql`, the page's types and PMM's descriptions are generated from this list. A new column needs
+//! a line here and a field in the plugin's report.
 
 use crate::status::Kind;
 
-/// Whether an argument of `bpe_report()` makes the server work for its client, or shows more than InnoDB shows. Such an argument needs
-/// `PROCESS` and the right to `SET GLOBAL`. Every other report needs `PROCESS`.
+/// Whether an argument of `bpe_report()` loads the server for its client, or shows more than InnoDB shows. Such an argument
+/// needs `PROCESS` and the right to `SET GLOBAL`. Every other report needs `PROCESS`.
 pub fn is_privileged(argument: &str) -> bool {
     let beginnings = ["trace-", "verify-", "warm-", "heat-"];
     beginnings.iter().any(|begin| argument.starts_with(begin))
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     Whole,
@@ -20,25 +20,25 @@ pub enum Value {
     Small,
     Real,
     Yes,
-    /// At most so many characters.
+    /// At most this many characters.
     Text(u16),
-    /// The same, or nothing.
+    /// The same, or null.
     Name(u16),
 }
 
 /// A member of the rows of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// As the report names it.
+    /// The name in the report.
     pub key: &'static str,
-    /// As the view names it; `None` if it shows it not.
+    /// The name in the view; `None` if the view omits it.
     pub view: Option<&'static str>,
     pub value: Value,
     pub kind: Kind,
     pub meaning: &'static str,
 }
 
-/// Its key; `as` the view's name, or `unseen`; what it is; how it behaves; what it means.
+/// Key; the view's name, `seen` for the same name, or `unseen`; value type; kind; meaning.
 macro_rules! columns {
     (@view $key:literal unseen) => { None };
     (@view $key:literal seen) => { Some($key) };
@@ -120,7 +120,7 @@ columns! {
 }
 
 impl Value {
-    /// The type of a view's column.
+    /// The SQL type of a view's column.
     pub fn sql(self) -> String {
         match self {
             Whole => "BIGINT UNSIGNED".to_owned(),

@@ -1,14 +1,14 @@
-//! The verdict on every server whose symbols were recorded (`servers/`).
+//! Verdicts on all servers with recorded symbols (`servers/`).
 
 use std::collections::BTreeSet;
 
 use crate::{Executable, InUse, Inside, Verdict, Way, judge};
 
-/// The symbols of one server, as its file lists them.
+/// The recorded symbols of one server.
 struct Recorded {
     imports: BTreeSet<&'static str>,
     linked_in: BTreeSet<&'static str>,
-    /// What the functions that are linked in do.
+    /// Behaviour of the linked-in functions.
     inside: Inside,
 }
 

@@ -1,20 +1,21 @@
-//! The status variables `Bpe_<name>`: the one list of what the plugin counts and measures.
+//! The status variables `Bpe_<name>`: the one list of the plugin's counters and measurements.
 //!
-//! The plugin shows them in this order. `docs/user/reference.md` has its table from here and Grafana's dashboard its last row
-//! (`cargo run -p interface --example generate`), and `tests/consumers.rs` holds against it what dashboards, alerts, documents,
-//! the commands and the page name. A new one is a line here, and a count of the same name in the extension's `Statistics`; a value
-//! from elsewhere needs a line in the plugin's `abi/status.rs`. A unit test of that file fails for a name that has no value.
+//! The plugin shows them in this order. `cargo run -p interface --example generate` derives the table of
+//! `docs/user/reference.md` and the last row of Grafana's dashboard. `tests/consumers.rs` checks the names in dashboards,
+//! alerts, documents, commands and the page. A new variable needs a line here, and a count of the same name in the
+//! extension's `Statistics`. A value from elsewhere needs a line in the plugin's `abi/status.rs`, whose unit test fails for
+//! a name without a value.
 
 use std::ffi::CStr;
 
-/// How a value behaves.
+/// Behaviour of a value over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows. It begins at 0 again when the cache is switched on, or the server starts.
+    /// Only grows. Restarts at 0 when the cache is switched on, or the server starts.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Is no number.
+    /// Not a number.
     Text,
 }
 
@@ -28,10 +29,10 @@ impl Kind {
     }
 }
 
-/// What a value is counted in.
+/// The unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things that the name itself names, such as devices.
+    /// Items that the name itself states, such as devices.
     Number,
     Reads,
     Pages,
@@ -39,7 +40,7 @@ pub enum Unit {
     Microseconds,
     Seconds,
     Percent,
-    /// No number.
+    /// Not a number.
     Word,
 }
 
@@ -68,10 +69,10 @@ macro_rules! status {
         }
 
         impl Status {
-            /// In the order in which the server shows them.
+            /// In the server's output order.
             pub const ALL: &[Self] = &[$(Self::$id),+];
 
-            /// As the plugin gives it to the server, which puts `Bpe_` before it.
+            /// The name for the server, which adds `Bpe_`.
             pub const fn c_name(self) -> &'static CStr {
                 match self {
                     $(Self::$id => match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
@@ -81,7 +82,7 @@ macro_rules! status {
                 }
             }
 
-            /// Without `Bpe_`.
+            /// The name without `Bpe_`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$id => $name,)+ }
             }
@@ -94,7 +95,7 @@ macro_rules! status {
                 match self { $(Self::$id => Unit::$unit,)+ }
             }
 
-            /// For people, in Markdown.
+            /// The meaning, in Markdown.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$id => $meaning,)+ }
             }
@@ -151,14 +152,14 @@ status! {
 }
 
 impl Status {
-    /// The variable with this name, with or without `Bpe_` before it, in any case.
+    /// Finds the variable with this name, with or without `Bpe_`, in any case.
     pub fn by_name(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
         let own = lower.strip_prefix("bpe_").unwrap_or(&lower);
         Self::ALL.iter().copied().find(|one| one.name() == own)
     }
 
-    /// Names of those that are no numbers, without `Bpe_`.
+    /// Names of the text variables, without `Bpe_`.
     pub fn texts() -> impl Iterator<Item = &'static str> {
         let texts = Self::ALL.iter().filter(|one| one.kind() == Kind::Text);
         texts.map(|one| one.name())
@@ -188,7 +189,8 @@ mod tests {
         assert_eq!(Status::by_name("bpe_nothing"), None);
     }
 
-    /// Every variable costs each `SHOW STATUS` and each scrape. Counts that no alert, panel, sentence or test needs belong into reports.
+    /// Every variable adds cost to each `SHOW STATUS` and each scrape. Counts that no alert, panel, sentence or test needs
+    /// belong in reports.
     #[test]
     fn list_has_at_most_45_variables() {
         assert!(Status::ALL.len() <= 45, "{}", Status::ALL.len());

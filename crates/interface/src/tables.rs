@@ -1,15 +1,15 @@
-//! Rules for tables, as `bpe_tables` has them: which tables are cached, and how.
+//! Rules of `bpe_tables`: which tables are cached, and how.
 //!
 //! ```text
 //! exclude shop.log_*, limit 20% reports.*, prefer shop.orders
 //! exclude shop.orders#p#p2019; normal `my db`.`a,b`
 //! ```
 //!
-//! A rule is a word and a [`Pattern`]. The first rule that fits a table counts. Where no rule fits, a table is cached as usual,
-//! unless there is an `include`: then only what a rule names is cached. A rule that could never count is an error, as the one
-//! before it says otherwise of the same tables.
+//! A rule is a word and a [`Pattern`]. The first matching rule decides. A table without a matching rule is cached as usual,
+//! unless there is an `include`: then only tables named by a rule are cached. A rule that can never match is an error, since
+//! an earlier rule decides otherwise for the same tables.
 //!
-//! Parsing takes memory for the rules alone, and time in proportion to their number squared, of which there are [`MOST`].
+//! Parsing takes memory for the rules alone, and time proportional to the square of their number, at most [`MOST`].
 
 mod pattern;
 
@@ -20,25 +20,25 @@ use crate::untrusted::refuse_controls;
 use pattern::quoted;
 pub use pattern::{Named, Pattern};
 
-/// Bytes of the longest text. A line of an option file takes 4,096.
+/// Maximum length of the text, bytes. A line of an option file takes 4,096.
 pub const LONGEST: usize = 4000;
-/// Rules at most.
+/// Maximum number of rules.
 pub const MOST: usize = 100;
-/// Of them, with a limit.
+/// Maximum number of rules with a limit.
 pub const MOST_LIMITS: usize = 14;
 
-/// What becomes of the tables that a rule fits.
+/// Effect of a rule on its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Cached as usual, and nothing is that no rule names.
+    /// Cached as usual; tables that no rule names are not cached.
     Include,
     /// Never cached.
     Exclude,
-    /// Cached as usual: an exception from a rule that follows.
+    /// Cached as usual: an exception from a later rule.
     Normal,
-    /// Gets in sooner, and goes later.
+    /// Admitted sooner, evicted later.
     Prefer,
-    /// Takes so many percent of the cache at most.
+    /// Takes at most this percentage of the cache.
     Limit(u8),
 }
 
@@ -48,7 +48,7 @@ impl Action {
         matches!(self, Action::Limit(_))
     }
 
-    /// As the reports call it.
+    /// The name in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Action::Include => "include",
@@ -83,30 +83,30 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The rules, in their order.
+/// The rules, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// Of names: that of the server, `lower_case_table_names` other than 0.
+    /// Whether names are folded: the server's `lower_case_table_names` is not 0.
     folds: bool,
 }
 
-/// What the rules say of a table.
+/// The result of the rules for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The rule with this index.
+    /// The rule with this index matches.
     Rule(usize),
-    /// None fits, and that means as usual.
+    /// No rule matches: cached as usual.
     Nothing,
-    /// None fits, and there is an `include`.
+    /// No rule matches, and there is an `include`.
     NotIncluded,
 }
 
 impl Rules {
-    /// Reads the value of `bpe_tables`. `folds`: the server's names are in lower case, whatever a client writes.
+    /// Parses the value of `bpe_tables`. `folds`: the server's names are in lower case, whatever a client writes.
     ///
     /// # Errors
-    /// Says which rule is wrong, and what would be right.
+    /// The first invalid rule, and how to correct it.
     pub fn parse(text: &str, folds: bool) -> Result<Rules, String> {
         if text.len() > LONGEST {
             return Err(format!(
@@ -138,7 +138,7 @@ impl Rules {
         rules.contradiction().map_or(Ok(rules), Err)
     }
 
-    /// A rule that can never count.
+    /// Describes a rule that can never match.
     fn contradiction(&self) -> Option<String> {
         for (at, later) in self.rules.iter().enumerate() {
             let covers = |rule: &Rule| rule.pattern.covers(&later.pattern);
@@ -178,12 +178,12 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// Whether what no rule names is not cached.
+    /// Whether tables without a matching rule are not cached.
     pub fn only_included(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Include)
     }
 
-    /// What they say of a table, or of what belongs to none.
+    /// Applies the rules to a table, or to a file that belongs to no table.
     pub fn of(&self, named: &Named<'_>) -> Said {
         let fits = |rule: &Rule| rule.pattern.fits(named, self.folds);
         match self.rules.iter().position(fits) {
@@ -193,7 +193,7 @@ impl Rules {
         }
     }
 
-    /// What becomes of it; `None`: as usual, for want of a rule.
+    /// The effect on a table; `None`: no rule matches, and it is cached as usual.
     pub fn action(&self, named: &Named<'_>) -> Option<Action> {
         match self.of(named) {
             Said::Rule(at) => Some(self.rules[at].action),
@@ -202,7 +202,7 @@ impl Rules {
         }
     }
 
-    /// The same rules but for one table, of which they shall say this; `None`: as usual. The text for `bpe_tables`.
+    /// The same rules with another effect for one table; `None`: as usual. Returns the text for `bpe_tables`.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), if the text would be too long.
@@ -224,11 +224,11 @@ impl Rules {
             Some(Action::Include | Action::Normal) | None => None,
             other => other,
         };
-        // What is wanted may follow from the rules that are left.
+        // The remaining rules may already have the wanted effect.
         if usual(rules.action(&named)) != usual(action) {
             let action = action.unwrap_or(Action::Normal);
             rules.rules.insert(0, Rule { action, pattern });
-            // Narrower rules, of its partitions, come first.
+            // Narrower rules, for its partitions, come first.
             let narrower = |rule: &Rule| {
                 rules.rules[0].pattern != rule.pattern
                     && rules.rules[0].pattern.covers(&rule.pattern)
@@ -253,7 +253,7 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Word, limit, pattern.
+/// Parses word, limit, pattern.
 fn rule(text: &str, folds: bool) -> Result<Rule, String> {
     let (word, rest) = first_word(text);
     let (action, rest) = match word.to_ascii_lowercase().as_str() {

@@ -1,18 +1,18 @@
-//! Text from outside: of a server or a peer, a name of a file, an option file, a trace.
+//! Text from outside: from a server or a peer, a file name, an option file, a trace.
 //!
-//! Such text must not forge lines of a log, send escape sequences to a terminal, or read otherwise than it is. [`Untrusted`] shows it: every
-//! character that no reader can see is written as `\u{...}`, and the text ends at a limit. [`without_controls`] makes text harmless that goes on
-//! as data, and [`refuse_controls`] refuses it where it comes in.
+//! Such text must not forge log lines, send escape sequences to a terminal, or look different from its content.
+//! [`Untrusted`] displays it: invisible characters become `\u{...}`, and the text ends at a limit. [`without_controls`]
+//! makes text harmless that is used as data, and [`refuse_controls`] rejects it on input.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use crate::left_out;
 
-/// Characters of an untrusted text that are shown, unless another limit is given.
+/// Default limit of displayed characters.
 pub const LIMIT: usize = 2000;
 
-/// A text from outside. Its `Display` escapes what cannot be seen, and ends at a limit with an ellipsis.
+/// A text from outside. Its `Display` escapes invisible characters, and ends at a limit with an ellipsis.
 #[derive(Clone, Copy, Debug)]
 pub struct Untrusted<'a> {
     text: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Untrusted<'a> {
         Self { text, limit: LIMIT }
     }
 
-    /// Shows at most so many characters.
+    /// Limits the displayed characters.
     #[must_use]
     pub const fn cut_at(self, limit: usize) -> Self {
         Self { limit, ..self }
@@ -48,12 +48,12 @@ impl fmt::Display for Untrusted<'_> {
     }
 }
 
-/// All of a text on one line, with what cannot be seen escaped. As [`Untrusted`] without a limit.
+/// Returns the whole text on one line, with invisible characters escaped. Like [`Untrusted`] without a limit.
 pub fn one_line(text: &str) -> String {
     Untrusted::new(text).cut_at(usize::MAX).to_string()
 }
 
-/// Invisible characters that are no control or format characters: joiners, fillers, and selectors of variants.
+/// Invisible characters that are neither control nor format characters: joiners, fillers, variation selectors.
 const INVISIBLE: [std::ops::RangeInclusive<char>; 9] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
@@ -66,8 +66,8 @@ const INVISIBLE: [std::ops::RangeInclusive<char>; 9] = [
     '\u{e0100}'..='\u{e01ef}',
 ];
 
-/// Whether a reader sees the character as itself. Not so are control, format and bidirectional characters, separators other than the space,
-/// private and unassigned characters.
+/// Whether a reader sees the character as itself. False for control, format and bidirectional characters, separators other
+/// than the space, and private and unassigned characters.
 pub fn is_visible(letter: char) -> bool {
     if letter.is_ascii() {
         return !letter.is_ascii_control();
@@ -75,7 +75,7 @@ pub fn is_visible(letter: char) -> bool {
     !INVISIBLE.iter().any(|range| range.contains(&letter)) && is_printable(letter)
 }
 
-/// As the standard library's table of Unicode says. Inside a text `escape_debug` leaves combining marks as they are.
+/// Uses the standard library's Unicode table. Inside a text, `escape_debug` leaves combining marks unescaped.
 fn is_printable(letter: char) -> bool {
     let mut bytes = [b'a', 0, 0, 0, 0];
     let length = 1 + letter.encode_utf8(&mut bytes[1..]).len();
@@ -83,18 +83,18 @@ fn is_printable(letter: char) -> bool {
     text.escape_debug().nth(1) == Some(letter)
 }
 
-/// Whether the character would be drawn over the one before it.
+/// Whether the character is drawn over the previous one.
 fn combines(letter: char) -> bool {
     !letter.is_ascii() && letter.escape_debug().next() == Some('\\')
 }
 
-/// Whether the character can end a line or command a terminal, or is none at all: programs use those among themselves.
+/// Whether the character can end a line or control a terminal, or is a noncharacter (for internal use of programs).
 fn is_control(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{fdd0}'..='\u{fdef}')
 }
 
-/// The same text with control characters and line separators escaped. Other characters stay, so that names and paths are still those of the
-/// server.
+/// Returns the text with control characters and line separators escaped. Other characters stay, so that names and paths
+/// still match the server's.
 pub fn without_controls(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -110,10 +110,10 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Refuses control characters and line separators in the value of a setting: a line of an option file holds one setting.
+/// Refuses control characters and line separators in a setting: a line of an option file holds one setting.
 ///
 /// # Errors
-/// Names the setting, and the character.
+/// The setting's name, and the character.
 pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
     if left_out!("control-characters") {
         return Ok(());
@@ -126,10 +126,11 @@ pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
     )
 }
 
-/// The same for a setting that names files. No name needs a backslash, and SQL and option files read more than one meaning into it.
+/// The same for a setting with file names. Backslashes are refused too: SQL and option files interpret them differently, and
+/// no name needs one.
 ///
 /// # Errors
-/// Names the setting, and the character.
+/// The setting's name, and the character.
 pub fn refuse_in_path(name: &str, value: &str) -> Result<(), String> {
     refuse_controls(name, value)?;
     refuse(name, value, |letter| letter == '\\', "backslashes")
@@ -150,7 +151,7 @@ fn refuse(name: &str, value: &str, is_bad: fn(char) -> bool, what: &str) -> Resu
     }
 }
 
-/// JSON with characters that cannot be seen in JSON's own escapes: it means the same.
+/// Escapes invisible characters with JSON's own escapes: the meaning stays the same.
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     let is_kept = |letter: char| is_visible(letter) || matches!(letter, '\n' | '\r' | '\t');
     if json.chars().all(is_kept) {
@@ -173,7 +174,7 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// One of each kind that must not be shown.
+    /// One character of each kind that must not be displayed.
     const HIDDEN: [char; 28] = [
         '\0',
         '\t',

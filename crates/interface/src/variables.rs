@@ -1,42 +1,42 @@
-//! The system variables `bpe_<name>`: one row each, with all that anybody has to know of them.
+//! The system variables `bpe_<name>`: one row each, with all of their properties.
 //!
-//! From here come the tables that both servers read (the plugin's `abi/variables.rs`), the settings of the console, what a change of the
-//! command rebuilds, the table of `docs/user/reference.md` and the page's list (`cargo run -p interface --example generate`).
-//! What a variable does lies in the plugin.
+//! Derived from this list: the tables that both servers read (the plugin's `abi/variables.rs`), the console's settings, the
+//! command's rebuild warnings, the table of `docs/user/reference.md` and the page's list (`cargo run -p interface --example
+//! generate`). The plugin implements the variables' effects.
 
 use std::ffi::CStr;
 
-/// What values a variable takes, with the default.
+/// The possible values of a variable, with the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ON or OFF. OFF by default.
     Switch,
-    /// One of these, the first by default.
+    /// One of these; the first is the default.
     Choice(&'static [&'static CStr]),
     /// A whole number, 0 or more.
     Number {
         default: u64,
         most: u64,
     },
-    /// The same, which the page takes as `100G`, too.
+    /// The same. The page also accepts `100G`.
     Bytes,
     Text(&'static CStr),
 }
 
-/// What happens when a variable is set.
+/// The effect of setting a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It counts at once.
+    /// It takes effect at once.
     AtOnce,
-    /// The cache is built anew, and begins empty. The values of these variables lay a cache out.
+    /// The cache is rebuilt, and starts empty. These variables determine the layout of a cache.
     Rebuilds,
-    /// It is read when the server starts, and is not set later.
+    /// The server reads it at start; it cannot be set later.
     AtStart,
-    /// It has a value for each session, and none in an option file.
+    /// Each session has a value; option files have none.
     OfSession,
 }
 
-/// What the console's page says beside a setting, by language.
+/// The console page's text beside a setting, by language.
 #[derive(Debug, Clone, Copy)]
 pub struct Hint {
     pub en: &'static str,
@@ -47,13 +47,13 @@ pub struct Hint {
 /// A system variable.
 #[derive(Debug, Clone, Copy)]
 pub struct Variable {
-    /// As the plugin gives it to the server, which puts `bpe_` before it.
+    /// The name for the server, which adds `bpe_`.
     pub c_name: &'static CStr,
-    /// As everybody else calls it.
+    /// The full name.
     pub name: &'static str,
     pub kind: Kind,
     pub change: Change,
-    /// What `--help --verbose` of the server says, and the reference.
+    /// The text of the server's `--help --verbose`, and of the reference.
     pub comment: &'static CStr,
     /// `None` if the page does not set it.
     pub hint: Option<Hint>,
@@ -68,7 +68,7 @@ impl Variable {
         }
     }
 
-    /// As the server shows it; empty for an empty text.
+    /// The default, as the server shows it; empty for an empty text.
     pub fn default(&self) -> String {
         match self.kind {
             Kind::Switch => "OFF".to_owned(),
@@ -79,7 +79,7 @@ impl Variable {
         }
     }
 
-    /// The values that it takes, for people.
+    /// The accepted values, as text.
     pub fn range(&self) -> String {
         match self.kind {
             Kind::Switch => "ON, OFF".to_owned(),
@@ -106,13 +106,13 @@ pub fn rebuilds(name: &str) -> bool {
     by_name(name).is_some_and(|one| one.change == Change::Rebuilds)
 }
 
-/// Names of those whose change rebuilds the cache.
+/// Names of the variables whose change rebuilds the cache.
 pub fn rebuilding() -> impl Iterator<Item = &'static str> {
     let names = ALL.iter().map(|one| one.name);
     names.filter(|name| rebuilds(name))
 }
 
-/// Those that the console's page shows and sets, in its order.
+/// The variables that the console's page shows and sets, in its order.
 pub fn settings() -> impl Iterator<Item = &'static Variable> {
     ALL.iter().filter(|one| one.hint.is_some())
 }
@@ -131,7 +131,7 @@ macro_rules! variables {
             hint: variables!(@hint $($en $ja $zh_tw)?),
         };)+
 
-        /// In the order in which the server shows them.
+        /// In the server's output order.
         pub const ALL: &[Variable] = &[$($id),+];
     };
     (@hint) => { None };

@@ -1,4 +1,4 @@
-//! Judges by an executable's symbols whether everything that a server does to its data files can be seen.
+//! Judges an executable by its symbols: can the hooks see every change that a server makes to its data files?
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use crate::in_use::InUse;
 
 /// The dynamic symbols of a server's executable.
 pub trait Executable {
-    /// Whether it imports anything of this name.
+    /// Whether it imports a symbol of this name.
     fn imports(&self, name: &str) -> bool;
-    /// What a function of this name does that is part of the executable; `None` when it exports none.
+    /// Behaviour of the exported function of this name; `None` if there is none.
     fn inside(&self, name: &str) -> Option<Inside>;
 }
 
-/// Why a server cannot be followed.
+/// Why a server cannot be tracked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is missing: a sentence without its full stop.
+    /// The missing capability: a sentence without its full stop.
     pub missing: String,
-    /// What to do about it: a sentence without its full stop.
+    /// The remedy: a sentence without its full stop.
     pub remedy: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Whether the server can be followed if InnoDB does without native asynchronous I/O.
+    /// Whether the server can be tracked if InnoDB uses no native asynchronous I/O.
     pub fn is_for_native_aio(&self) -> bool {
         self.remedy == WITHOUT_NATIVE_AIO
     }
@@ -50,19 +50,19 @@ const ANOTHER_BUILD: &str = "Use a build of the server that links the C library 
 const WITHOUT_NATIVE_AIO: &str =
     "Set innodb_use_native_aio=OFF in the server's option file, and restart the server";
 
-/// How a kind of asynchronous I/O would be submitted.
+/// Visibility of one kind of asynchronous I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Every submission passes a hook.
     Seen,
-    /// The executable does not name it. If it is used all the same, for these reasons it is not seen.
+    /// The executable does not name it. If the server uses it anyway, submissions are invisible for this reason.
     Unnamed(Refusal),
-    /// The executable names it, and for this reason not every submission would be seen.
+    /// The executable names it, and for this reason some submissions would be invisible.
     Unseen(Refusal),
 }
 
 impl Way {
-    /// Why it must not be used, if it is.
+    /// The reason why the server must not use it, if the server does.
     fn refuses(&self, in_use: Option<bool>) -> Option<&Refusal> {
         match (self, in_use) {
             (Way::Unseen(refusal), Some(true) | None) | (Way::Unnamed(refusal), Some(true)) => {
@@ -73,24 +73,23 @@ impl Way {
     }
 }
 
-/// What can be said of an executable whose plain calls are all seen.
+/// The verdict on an executable whose plain calls are all visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub libaio: Way,
     pub io_uring: Way,
     /// Whether completions of libaio pass a hook, so that asynchronous reads can be served.
     pub harvested: bool,
-    /// Whether a library that is loaded before InnoDB can make either look unavailable: the call that sets it up passes a
-    /// hook.
+    /// Whether a library loaded before InnoDB can make either look unavailable: its setup call passes a hook.
     pub libaio_can_fail: bool,
     pub io_uring_can_fail: bool,
 }
 
 impl Verdict {
-    /// Whether a server that uses this can be followed.
+    /// Checks whether a server that uses these kinds can be tracked.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn with(&self, in_use: InUse) -> Result<(), Refusal> {
         let refusal = self
             .libaio
@@ -102,7 +101,7 @@ impl Verdict {
         }
     }
 
-    /// Whether it matters what the server uses.
+    /// Whether the answer depends on the kinds that the server uses.
     pub fn depends(&self) -> bool {
         self.libaio != Way::Seen || self.io_uring != Way::Seen
     }
@@ -111,7 +110,7 @@ impl Verdict {
 /// Judges an executable.
 ///
 /// # Errors
-/// When plain calls would go unseen, whatever the server is told to use.
+/// Plain calls would be invisible with every setting of the server.
 pub fn judge(executable: &impl Executable) -> Result<Verdict, Refusal> {
     let mut lacking = Vec::new();
     let mut past = Vec::new();
@@ -162,7 +161,7 @@ fn any(executable: &impl Executable, names: &[&str]) -> bool {
     names.iter().any(|name| executable.imports(name))
 }
 
-/// Members of a family that are imported and pass by the hooks.
+/// Returns the imported calls of a family that bypass the hooks.
 fn unhooked(executable: &impl Executable, family: &'static Family) -> Vec<&'static str> {
     let mut names = family.unhooked.to_vec();
     names.retain(|name| executable.imports(name));
@@ -202,7 +201,7 @@ fn libaio(executable: &impl Executable) -> Way {
             let refusal = native(format!(
                 "the server does not import io_submit, so pages that it writes with {KIND} go unseen"
             ));
-            // Contexts are made or harvested here, so something submits.
+            // The executable creates contexts or harvests, so something submits.
             if names_any(executable, &["io_setup", "io_getevents", "io_destroy"]) {
                 Way::Unseen(refusal)
             } else {
@@ -246,7 +245,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Imports, and functions of its own.
+    /// Imports, and exported functions.
     struct Named(BTreeSet<&'static str>, Vec<(&'static str, Inside)>);
 
     impl Executable for Named {
@@ -319,7 +318,7 @@ mod tests {
             let refusal = verdict.with(in_use).unwrap_err();
             assert!(refusal.is_for_native_aio(), "{refusal}");
         }
-        // What is not named need not be looked for.
+        // A kind that the executable does not name needs no check.
         assert_eq!(verdict.with(UNKNOWN), Ok(()));
     }
 

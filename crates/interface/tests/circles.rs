@@ -1,15 +1,15 @@
-//! No circle of imports between the files of a crate: what a file says of itself can be understood from those below it.
+//! No import cycles between the files of a crate: each file can be understood from the files below it.
 //!
-//! An import is a path in a `use` or in the code that leads to another file of the crate: by `crate::`, `super::`, or the
-//! name of a module below. A name that a file only passes on (`pub use`) is imported from the file that has it. Tests within a
-//! file, and files of tests, may import what they like. `mod` is no import.
+//! An import is a path in a `use` or in code that leads to another file of the crate: by `crate::`, `super::`, or the name
+//! of a module below. A re-exported name (`pub use`) counts as an import from its original file. Tests within a file, and
+//! test files, may import any file. `mod` is no import.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Circles that are left, each by a crate and the files in it. The list only gets shorter: one that is gone must leave it.
+/// Remaining cycles, each by a crate and its files. The list may only get shorter: a resolved cycle must be removed from it.
 ///
-/// In the model each operation may be cut short by any other, which is what it is for.
+/// In the model any operation may interrupt any other, which is its purpose.
 const LEFT: [(&str, &[&str]); 1] = [(
     "coherence-model",
     &[
@@ -30,7 +30,7 @@ const LEFT: [(&str, &[&str]); 1] = [(
     ],
 )];
 
-/// A module by its path from the crate's root, which is the empty one.
+/// A module by its path from the crate's root, which is empty.
 type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -79,7 +79,7 @@ fn no_file_imports_itself_by_way_of_others() {
     );
 }
 
-/// Cargo allows a circle by way of what only tests need; there is none of these either.
+/// Cargo allows cycles through dev-dependencies. There are none of these either.
 #[test]
 fn no_crate_needs_itself_by_way_of_others() {
     let crates: BTreeMap<String, String> = crates()
@@ -101,10 +101,10 @@ fn no_crate_needs_itself_by_way_of_others() {
     assert_eq!(circles(&needs), []);
 }
 
-/// Statics of a file, without those of tests, and without tables: of the servers' ABIs (`ServerTable`), and of calls as they were
-/// before they were redirected (`Original`). Constants of the program that nobody changes are none (`&'static`).
+/// Statics of a file, without statics of tests and without tables: of the servers' ABIs (`ServerTable`), and of original
+/// calls (`Original`). Immutable constants (`&'static`) do not count.
 fn statics(text: &str) -> Vec<String> {
-    // Those of tests that hooks or the controller fill.
+    // Test statics that hooks or the controller fill.
     let mut code = code(text).replace("#[cfg(test)]\npub static", "");
     if let Some(begin) = code.find("#[cfg(test)]\nthread_local!") {
         let end = code[begin..]
@@ -124,8 +124,8 @@ fn statics(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
-/// leave it, and a new one becomes a field of a value that is there.
+/// The plugin is loaded into one process, which has one of each of these. The list may only get shorter: a removed static
+/// must leave it, and a new one must become a field of an existing value.
 const STATICS: [&str; 24] = [
     "abi::status::SHOWN",
     "calls::asynchronous::MAKE_LIBAIO_FAIL",
@@ -170,7 +170,7 @@ fn the_statics_of_the_plugin_only_get_fewer() {
     assert_eq!(found, STATICS);
 }
 
-/// What is a value can be made as often as a test likes. The builds that are wrong on purpose, or can be held up, and the checker, are none.
+/// Tests can create any number of values. Excluded: deliberately wrong builds, failpoints, and the checker.
 #[test]
 fn the_rules_of_coherence_are_a_value() {
     let (_, folder) = crates()
@@ -248,7 +248,7 @@ fn circles_are_found() {
     assert_eq!(of(&not_passed), ["the root -> a -> the root"]);
 }
 
-/// The files below a folder, with their texts, without those of tests.
+/// Returns the files below a directory with their texts, without test files.
 fn files(root: &Path) -> BTreeMap<Module, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];
@@ -262,7 +262,7 @@ fn files(root: &Path) -> BTreeMap<Module, String> {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            // What runs under the checker only is a test.
+            // Code that runs only under the checker is a test.
             if name == "interleavings" || folder.ends_with("interleavings") {
                 continue;
             }
@@ -282,7 +282,7 @@ fn files(root: &Path) -> BTreeMap<Module, String> {
     found
 }
 
-/// The module that a file is, by its path below `src`.
+/// Returns the module of a file, by its path below `src`.
 fn module(path: &Path) -> Module {
     let mut names: Module = path
         .with_extension("")
@@ -325,7 +325,7 @@ fn imports(files: &BTreeMap<Module, String>) -> Imports {
     imports
 }
 
-/// A file without its tests and comments.
+/// Returns a file's text without tests and comments.
 fn code(text: &str) -> String {
     let tests = ["mod ", "pub mod ", "pub(crate) mod "]
         .iter()
@@ -341,7 +341,7 @@ fn code(text: &str) -> String {
                 inside || (code.contains("mod ") && code.ends_with(" {") && !code.starts_with(' '))
             }
         };
-        // Of a module that is written within the file, the file is the one above.
+        // For a module written within the file, the parent is the file itself.
         let within = if inside { "self::" } else { "super::" };
         code.replace("super::", within)
     });
@@ -355,7 +355,7 @@ fn names(code: &str, module: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(is_word))
 }
 
-/// Paths in a file, each as its words: those of `use`, opened up, and those that begin with `crate` or `super`.
+/// Returns the paths in a file, each as its words: expanded `use` paths, and paths that begin with `crate` or `super`.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let code = code(text);
     let mut found = Vec::new();
@@ -374,7 +374,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
                 .filter(|word| !word.is_empty())
                 .map(String::from)
                 .collect();
-            // `crate::{a, b}` was opened up above.
+            // `crate::{a, b}` was expanded above.
             if !path.ends_with("::") && !code[..at].ends_with("::") {
                 found.push(words);
             }
@@ -383,7 +383,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+/// Expands `a::{b, c::{d, e}}` to `a::b`, `a::c::d`, `a::c::e`.
 fn open_up(before: &[String], tree: &str, found: &mut Vec<Vec<String>>) {
     let (head, inner) = match tree.split_once('{') {
         Some((head, rest)) => (
@@ -421,7 +421,7 @@ fn open_up(before: &[String], tree: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Names that files only pass on, each with the file and the name that it stands for.
+/// Returns re-exported names, each with its original file and name.
 fn passed_on(files: &BTreeMap<Module, String>) -> BTreeMap<(Module, String), (Module, Module)> {
     let mut passed = BTreeMap::new();
     for (module, text) in files {
@@ -447,7 +447,7 @@ fn passed_on(files: &BTreeMap<Module, String>) -> BTreeMap<(Module, String), (Mo
     passed
 }
 
-/// The file that a path leads to, which is the longest part of it that is one, and the rest of it.
+/// Returns the file that a path leads to (its longest prefix that is a file), and the rest of the path.
 fn target(
     files: &BTreeMap<Module, String>,
     from: &Module,
@@ -488,7 +488,7 @@ fn target(
     files.contains_key(&at).then_some((at, left))
 }
 
-/// One circle for each set of files that all lead to each other, and that set.
+/// Returns one cycle for each set of files that all lead to each other, and that set.
 fn circles(imports: &Imports) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     let mut told = BTreeSet::new();
@@ -531,7 +531,7 @@ fn reachable(imports: &Imports, from: &Module) -> BTreeSet<Module> {
     seen
 }
 
-/// The shortest way from a file over others to itself.
+/// Returns the shortest cycle through a file.
 fn way_back(imports: &Imports, module: &Module) -> Option<Vec<Module>> {
     let mut ways = std::collections::VecDeque::from([vec![module.clone()]]);
     let mut seen = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! Whoever names a variable of the extension names one that there is, and asks of it what its kind allows.
+//! Every document, dashboard and command that names a variable of the extension names an existing one, and uses it according
+//! to its kind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,8 @@ use serde_json::Value;
 #[allow(dead_code)]
 mod generate;
 
-/// Words that begin like variables and are none: the function, crates, beginnings of names that are put together, and a variable of before that MariaDB still takes.
+/// Words with a variable's prefix that are no variables: the function, crates, prefixes of composed names, and a removed
+/// variable that MariaDB still accepts as an abbreviation.
 const OTHERS: [&str; 9] = [
     "report",
     "report_init",
@@ -60,10 +62,10 @@ const REMOVED: [&str; 33] = [
     "tables_error",
     "devices",
 ];
-/// What the exporter puts before the names.
+/// The exporter's prefixes.
 const STATUS_METRIC: &str = "mysql_global_status_bpe_";
 const VARIABLE_METRIC: &str = "mysql_global_variables_bpe_";
-/// PromQL's functions of counters.
+/// PromQL functions for counters.
 const OF_COUNTERS: [&str; 3] = ["rate(", "increase(", "irate("];
 
 fn repository(path: &str) -> PathBuf {
@@ -87,8 +89,8 @@ fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Words of a text that begin with `start`, without it and in lower case. Names of the environment are in capitals; what ends
-/// with an underscore is the beginning of several names.
+/// Returns the words of a text that begin with `start`, without it and in lower case. Skips names of the environment, which
+/// are in capitals, and prefixes of several names, which end with an underscore.
 fn words<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = String> + 'a {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|word| !word.starts_with("BPE_") && !word.ends_with('_'))
@@ -145,7 +147,7 @@ fn names_are_those_of_the_lists() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// Every code is of a message that a source has, in the texts as the compiler joins them.
+/// Every code belongs to a message in the sources. Compares the texts as the compiler joins them.
 #[test]
 fn codes_are_of_messages() {
     let mut files = Vec::new();
@@ -169,7 +171,7 @@ fn codes_are_of_messages() {
     }
 }
 
-/// Of a counter its growth is shown, and of nothing else.
+/// Counters are shown as rates, and other kinds are not.
 #[test]
 fn expressions_fit_the_kinds() {
     let mut seen = BTreeSet::new();
@@ -185,7 +187,7 @@ fn expressions_fit_the_kinds() {
                 .collect();
             let status = Status::by_name(&name).unwrap_or_else(|| panic!("{file}: {name}"));
             let grows = OF_COUNTERS.iter().any(|of| text[..at].ends_with(of));
-            // Sum by count is the mean of all, for where the last minutes had no reads.
+            // Sum by count is the total mean, for when the last minutes had no reads.
             let mean = name.ends_with("_us_sum") || name.ends_with("_us_count");
             assert!(
                 grows == (status.kind() == Kind::Counter) || (mean && !grows),
@@ -199,7 +201,7 @@ fn expressions_fit_the_kinds() {
     assert!(seen.len() > 20, "{seen:?}");
 }
 
-/// Every number has a place in the dashboard, and a panel that shows one variable has its unit.
+/// Every number has a place in the dashboard. A panel that shows one variable has its unit.
 #[test]
 fn the_dashboard_shows_every_number_in_its_unit() {
     let text = fs::read_to_string(repository("monitoring/grafana/innodb-bpe.json")).unwrap();
@@ -247,7 +249,7 @@ fn the_dashboard_shows_every_number_in_its_unit() {
     }
 }
 
-/// Alerts and dashboard have the limits of the commands.
+/// Alerts and dashboard use the limits of the commands.
 #[test]
 fn limits_are_those_of_the_list() {
     let rules = fs::read_to_string(repository("monitoring/prometheus/bpe.rules.yml")).unwrap();
@@ -273,7 +275,7 @@ fn limits_are_those_of_the_list() {
     }
 }
 
-/// The rates of the commands and of the page are of counters.
+/// Commands and page compute rates of counters only.
 #[test]
 fn rates_are_of_counters() {
     let mut seen = 0;

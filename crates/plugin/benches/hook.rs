@@ -1,10 +1,10 @@
-//! What a hook costs a call that is none of its business: nanoseconds per call, over the same call made directly.
+//! Overhead of a hook on a call that it does not handle: nanoseconds per call, compared with the direct call.
 //!
 //! `cargo bench -p plugin --bench hook`
 //!
-//! The call behind the hook is a function that returns at once, so that what is left is the hook itself. Rows: the
-//! extension off; on, for a descriptor that is no data file; what a recording notes. Each row is the median of several rounds that alternate
-//! with the direct call.
+//! The call behind the hook returns immediately, so only the hook is measured. Rows: extension off; extension on, with a
+//! descriptor that is no data file; the cost of a trace record. Each row is the median of several rounds that alternate with
+//! the direct call.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn row(name: &str, mut direct: impl FnMut() -> isize, mut hooked: impl FnMut() -
     );
 }
 
-/// The hook for an import, with `original` put behind it.
+/// Returns the hook of an import, after replacing its original with `original`.
 fn hook(name: &str, original: usize) -> usize {
     let imports = calls::imports();
     let import = imports
@@ -74,7 +74,7 @@ fn hook(name: &str, original: usize) -> usize {
 }
 
 fn main() {
-    // SAFETY: each hook has the type of the call it stands for.
+    // SAFETY: each hook has the type of the call it replaces.
     let (pread, pwrite, write) = unsafe {
         (
             std::mem::transmute::<usize, Pread>(hook(
@@ -100,7 +100,7 @@ fn main() {
     let mut page = vec![0u8; 16384];
     let buffer = page.as_mut_ptr().cast::<libc::c_void>();
     let rows = |state: &str| {
-        // SAFETY: functions that touch nothing, behind hooks that pass descriptors that are no data files.
+        // SAFETY: the functions access no memory, and the hooks forward descriptors that are no data files.
         unsafe {
             row(
                 &format!("pread64, {state}"),
@@ -144,7 +144,7 @@ fn main() {
     rows("extension on, no data file");
     drop(CORE.switch().switch_off());
 
-    // What a recording adds to each page of a data file that is read or written.
+    // Cost of recording, for each page read or written in a data file.
     let ring = Ring::new(1 << 18);
     let mut page = 0u32;
     let note = || {

@@ -1,9 +1,8 @@
-//! Instructions of whole hooks, from the server's call to its return, counted by valgrind's callgrind as those of the
-//! extension are (`crates/extension/benches/instructions.rs`).
-//!
+//! Instruction counts of whole hooks, from the server's call to its return. Valgrind's callgrind counts them, as for the
+//! extension (`crates/extension/benches/instructions.rs`).
 //! `cargo bench -p plugin --bench instructions [-- --record]`
 //!
-//! The calls behind the hooks do next to nothing, so that what is counted is the hook and the extension below it.
+//! The calls behind the hooks do next to nothing: only the hook and the extension below it are counted.
 
 #[path = "../../extension/benches/common/instructions.rs"]
 mod instructions;

@@ -1,18 +1,19 @@
-//! What `bpe_bypass` and `bpe_bypass_timeout` say, and for how long it counts.
+//! Effective values of `bpe_bypass` and `bpe_bypass_timeout`, and their expiry.
 //!
-//! | who | what |
+//! | actor | action |
 //! |---|---|
-//! | a client, or the configuration | sets `bpe_bypass`: it counts at once, and the time begins anew |
-//! | the controller's thread, and whoever asks for the status | ends bypass when the time is over ([`Bypassing::look`]) |
+//! | a client, or the configuration | sets `bpe_bypass`: it takes effect at once, and the timeout restarts |
+//! | the controller's thread, and status queries | end bypass when the timeout has expired ([`Bypassing::look`]) |
 //!
-//! With a timeout a setting, OFF too, begins a comparison: until the time is over there is a control group, and reads are timed. A change of
-//! the timeout while nothing is bypassed ends it. Without a timeout there is no control group.
+//! With a timeout, every `SET` of `bpe_bypass`, also to OFF, begins a comparison. Until the timeout expires there is a
+//! control group, and reads are timed. A change of the timeout while nothing is bypassed ends the comparison. Without a
+//! timeout there is no control group.
 //!
-//! A command that dies therefore leaves no server in bypass. The values stand in the variables' own memory, so that
-//! `@@bpe_bypass` is what counts, whoever has set it. They hold while the extension is off, too, for the next one.
+//! A command that dies therefore leaves no server in bypass. The values are in the variables' own memory, so `@@bpe_bypass`
+//! is always the effective value. They persist while the extension is off, and apply to the next one.
 //!
-//! Lock: a leaf. The switch takes over what is wanted under it, so that what was set first never comes last. The controller's
-//! thread may be held up by a disk only while no extension is active, when there is nothing to end.
+//! Lock: a leaf. The switch adopts the wanted value under it, so an older setting never overwrites a newer one. A disk can
+//! delay the controller's thread only while no extension is active, when there is nothing to end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,46 +24,46 @@ use crate::core::Core;
 use crate::os::Os;
 use crate::switch::Bypass;
 
-/// The longest `bpe_bypass_timeout`, seconds.
+/// Maximum of `bpe_bypass_timeout`, seconds.
 pub const LONGEST: u64 = 86_400;
 
 pub struct Bypassing {
     /// Behind `bpe_bypass`, an index into the names of [`Bypass::ALL`].
     pub bypass: AtomicU64,
-    /// Behind `bpe_bypass_timeout`: seconds; 0: until it is changed.
+    /// Behind `bpe_bypass_timeout`: seconds; 0: no timeout.
     pub timeout: AtomicU64,
     since: Mutex<Since>,
 }
 
 struct Since {
-    /// When a client last set bypass, by [`Os::running`]; `None` when its time is over.
+    /// When a client last set bypass, by [`Os::running`]; `None` after the timeout has expired.
     set: Option<Duration>,
-    /// When bypass began, if it has.
+    /// When bypass began; `None` without bypass.
     began: Option<Began>,
 }
 
 struct Began {
     at: Duration,
-    /// Pages that writes had dropped by then, and of which extension.
+    /// Pages invalidated by writes before bypass began, and the extension that counted them.
     dropped: u64,
     epoch: u32,
 }
 
-/// For status.
+/// Values for status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shown {
     pub bypass: Bypass,
     /// Since it began; 0 without bypass.
     pub seconds: u64,
-    /// Until bypass and comparison end; `None` if they do not by themselves.
+    /// Until bypass and comparison end; `None` if they have no timeout.
     pub left: Option<u64>,
-    /// Pages that writes have dropped since it began.
+    /// Pages invalidated by writes since bypass began.
     pub dropped: u64,
     /// Whether there is a control group.
     pub compares: bool,
 }
 
-/// Who changes it.
+/// The origin of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Client,
@@ -70,7 +71,7 @@ enum By {
 }
 
 impl Bypassing {
-    /// As the variables are by default.
+    /// The defaults of the variables.
     pub(crate) const fn new() -> Bypassing {
         Bypassing {
             bypass: AtomicU64::new(0),
@@ -93,7 +94,7 @@ impl Bypassing {
         (seconds != 0).then(|| Duration::from_secs(seconds))
     }
 
-    /// The plugin is initialised: what the configuration says counts.
+    /// Applies the configured values when the plugin is initialised.
     pub fn begin<O: Os>(&self, core: &Core<O>) {
         self.since.lock().began = None;
         self.change(core, By::Client, self.wanted());
@@ -131,7 +132,7 @@ impl Bypassing {
         let now = core.os().running();
         let (epoch, dropped) = match by {
             By::Client => dropped(core),
-            By::Time => (0, 0), // it only ends
+            By::Time => (0, 0), // only ends bypass
         };
         let mut since = self.since.lock();
         let timeout = self.timeout();
@@ -159,12 +160,12 @@ impl Bypassing {
         }
     }
 
-    /// It has changed whether anything may be served.
+    /// Call after serving was withheld or released.
     pub fn again<O: Os>(&self, core: &Core<O>) {
         self.apply(core, &self.since.lock());
     }
 
-    /// As long as nothing may be served, all is bypassed.
+    /// While serving is withheld, everything is bypassed.
     fn apply<O: Os>(&self, core: &Core<O>, since: &Since) {
         let bypass = match core.files.recoveries.is_withheld() {
             true => Bypass::On,
@@ -199,14 +200,14 @@ impl Bypassing {
     }
 }
 
-/// Pages that writes have dropped since the active extension was opened, and which one that is.
+/// Returns the epoch of the active extension, and the pages that writes have invalidated since it was opened.
 fn dropped<O: Os>(core: &Core<O>) -> (u32, u64) {
     core.switch().active().as_ref().map_or((0, 0), |active| {
         (active.epoch, active.extension.statistics().invalidated)
     })
 }
 
-/// The line for the error log. `was`: how reads were bypassed before, and since when.
+/// Returns the line for the error log. `was`: the previous bypass, and when it began.
 fn told(
     was: Option<(Bypass, Duration)>,
     is: Bypass,
@@ -295,14 +296,14 @@ mod tests {
         pass(Duration::from_secs(25));
         assert_eq!(shown(&of), (Bypass::Off, None, false));
         assert_eq!(of.shown(&CORE).seconds, 0);
-        // Serving in between, as a comparison does: the control group ends too if nobody goes on.
+        // Serving in between, as in a comparison: the control group also ends if no further change follows.
         of.set(&CORE, Bypass::Refill);
         of.set(&CORE, Bypass::Off);
         pass(Duration::from_secs(50));
         assert!(matches!(shown(&of), (Bypass::Off, Some(_), true)));
         pass(Duration::from_secs(15));
         assert_eq!(shown(&of), (Bypass::Off, None, false));
-        // A comparison that puts back what it found leaves no control group.
+        // A comparison that restores the previous values leaves no control group.
         of.set(&CORE, Bypass::Off);
         of.set_timeout(&CORE, 60);
         assert_eq!(shown(&of), (Bypass::Off, None, false));

@@ -1,19 +1,19 @@
-//! The clocks that decide something here.
+//! The clocks that decisions depend on.
 //!
-//! How long something lasted is told by a clock that nobody can set. It stands still while the machine sleeps, as every
-//! thread of the server does then. The clock of the file systems' times is another one: an administrator may set it.
+//! Durations use a monotonic clock, which cannot be set. It stops during a suspend of the machine, as the server's threads
+//! do. File system times use another clock, which an administrator may set.
 
 use std::time::Duration;
 
 #[cfg(any(test, debug_assertions))]
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// How tests have set the clocks.
+/// Manipulations of the clocks by tests.
 #[cfg(any(test, debug_assertions))]
 pub struct Turned {
-    /// Nanoseconds by which time was let pass, for [`running`].
+    /// Nanoseconds added to [`running`].
     pub passed: AtomicU64,
-    /// [`running`] goes on by `passed` alone, however slow the machine is.
+    /// [`running`] advances by `passed` alone, however slow the machine is.
     pub stands: AtomicBool,
     /// Nanoseconds by which [`file_time`] was set.
     pub set_by: AtomicI64,
@@ -26,7 +26,7 @@ pub static TURNED: Turned = Turned {
     set_by: AtomicI64::new(0),
 };
 
-/// How long the machine has run, without the time that it slept.
+/// Time since the machine started, without suspends.
 pub fn running() -> Duration {
     let now = read(libc::CLOCK_MONOTONIC_COARSE);
     #[cfg(any(test, debug_assertions))]
@@ -34,12 +34,12 @@ pub fn running() -> Duration {
     now
 }
 
-/// How long ago the machine was started, in nanoseconds, with the time that it slept.
+/// Time since the machine started, in nanoseconds, including suspends.
 pub fn since_boot() -> i128 {
     nanoseconds(read(libc::CLOCK_BOOTTIME))
 }
 
-/// The coarse clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
+/// The coarse clock of file system times, in nanoseconds since 1970. It may jump forwards and backwards.
 pub fn file_time() -> i64 {
     let now = read(libc::CLOCK_REALTIME_COARSE).as_nanos();
     let now = i64::try_from(now).unwrap_or(i64::MAX);

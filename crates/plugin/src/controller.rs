@@ -1,14 +1,14 @@
-//! Switches the extension on and off, rebuilds it when a setting changes, tries again when something failed, and
-//! retires what is no longer active.
+//! Switches the extension on and off, rebuilds it when a setting changes, retries after failures, and retires inactive
+//! extensions.
 //!
-//! What happens in which state, who waits for what, and which thread does it is [`coherence::controller`]. Here is what that needs of
-//! a server (`server`): `building` opens an extension, `watch` is what its thread looks at, `clients` is what clients wait for,
-//! `texts` is what all of them are told.
+//! [`coherence::controller`] defines the states, waits and threads. This module is its interface to a server (`server`):
+//! `building` opens an extension, `watch` has the periodic checks of its thread, `clients` has the waits of clients, `texts`
+//! has the messages.
 //!
-//! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
-//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare`, in a thread that
-//! the client leaves after a minute, or in the controller's own thread. A server thread that reads or writes pages never waits
-//! for any of it.
+//! The requesting client waits while the extension is switched on, so it gets the error. [`prepare`] runs while the server
+//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Slow work runs in `prepare`, or in the controller's own
+//! thread. `prepare` uses a thread that the client stops waiting for after a minute. Server threads that read or write pages
+//! never wait for any of it.
 
 mod building;
 mod clients;
@@ -31,12 +31,12 @@ use server::CONTROLLER;
 pub use clients::{check, prepare};
 pub use texts::State;
 
-/// Calls this at each look of the controller's thread.
+/// Registers a function for each iteration of the controller's thread.
 pub fn call_at_each_look(look: fn()) {
     let _ = CONTROLLER.host.look.set(look);
 }
 
-/// Called when the plugin is initialised and the calls are intercepted (or `passive` says why not).
+/// Call when the plugin is initialised and the calls are intercepted; `passive` is the reason if they are not.
 pub fn start(passive: Option<String>, early: bool) {
     CONTROLLER.host.early.store(early, Ordering::SeqCst);
     let looks = passive.is_none() && !early;
@@ -44,7 +44,7 @@ pub fn start(passive: Option<String>, early: bool) {
     let unseen = unseen.map(|refusal| refusal.to_string());
     let wanted = settings::ENABLED.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
-    // A layout that follows InnoDB's pool is known only when InnoDB has started, and that is too late.
+    // A layout derived from InnoDB's pool is known only after InnoDB has started, which is too late.
     let is_laid_out = !pool::is_waited_for(&settings::Settings::current());
     let inherits = wanted && passive.is_none() && persist::begin(early && is_laid_out);
     if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
@@ -53,7 +53,7 @@ pub fn start(passive: Option<String>, early: bool) {
         ));
         drop(CORE.switch().switch_off());
     } else if inherits {
-        // Files that InnoDB opens before are not known again. A disk that hangs costs no more than that.
+        // Files that InnoDB opens before the recovery are not recognised. The timeout bounds the cost of a hung disk.
         CONTROLLER.wait_until(persist::PATIENCE, |machine| {
             !machine.is_at_work() && !machine.is_due(Linux.running())
         });
@@ -61,12 +61,13 @@ pub fn start(passive: Option<String>, early: bool) {
     }
 }
 
-/// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
+/// Stops the controller: the plugin is being unloaded, or the server stops. It calls `end` to end other activities once no
+/// new ones can begin.
 pub fn stop(end: impl FnOnce()) {
     CONTROLLER.stop(end);
 }
 
-/// The server stops, and what is cached is left to the next one. `end` as in [`stop`].
+/// Stops the controller and leaves the cache to the next process. `end` as in [`stop`].
 pub fn leave(end: impl FnOnce()) {
     CONTROLLER.leave(end);
     if let Some(active) = CORE.switch().active().as_ref()
@@ -76,35 +77,35 @@ pub fn leave(end: impl FnOnce()) {
     }
 }
 
-/// Second half of switching on, for a client: hooks serve from here on.
+/// Second phase of switching on, for a client: hooks serve from here on.
 pub fn commit() {
     CONTROLLER.commit();
 }
 
-/// Switches off at once, a recording too. What was active is retired in the background.
+/// Switches off at once, including a recording. The active extension is retired in the background.
 pub fn disable() {
     CONTROLLER.disable();
 }
 
-/// Lets the hooks follow files and note page reads and writes for a recording, whether the extension is on or off.
+/// Makes the hooks track files and record page reads and writes, whether the extension is on or off.
 ///
 /// # Errors
-/// The reason, for the client, why the hooks cannot be switched on.
+/// The reason why the hooks cannot be switched on, for the client.
 pub fn follow_for_recording() -> Result<(), String> {
     CONTROLLER.follow_for_recording().map_err(texts::worded)
 }
 
-/// A hook panicked: off for good. Takes no lock that the hook might hold.
+/// A hook panicked: switches off permanently. Takes no lock that the hook might hold.
 pub fn panicked() {
     CONTROLLER.panicked();
 }
 
-/// Settings that need no other layout have changed: the active extension takes them over.
+/// Applies changed settings that need no new layout to the active extension.
 pub fn settings_changed() {
     CONTROLLER.settings_changed();
 }
 
-/// State and reason, for status.
+/// Returns the state and its reason, for status.
 pub fn state() -> (State, String) {
     let no_thread = CONTROLLER.no_thread();
     let (state, reason) = CONTROLLER.with(|machine| texts::shown(machine.shown(), no_thread));
@@ -124,8 +125,7 @@ pub fn state() -> (State, String) {
     }
 }
 
-/// Somebody is about to look at the state. Where there was no thread at the start, that is the one chance to notice that there
-/// is one now.
+/// Call before reading the state. If the controller's thread could not be started, this call is the only retry.
 pub fn looked_at() {
     CONTROLLER.ensure_needed_thread();
 }
@@ -140,7 +140,7 @@ pub fn loaded_early() -> bool {
     CONTROLLER.host.early.load(Ordering::SeqCst)
 }
 
-/// What kind of asynchronous I/O the server was seen using.
+/// The kind of asynchronous I/O that the server was seen using.
 pub fn async_mode() -> &'static str {
     if crate::uring::seen() {
         "io_uring"

@@ -1,4 +1,4 @@
-//! Recordings, verifications and warming as one: what is asked of them, and what ends with all of them.
+//! Recordings, verifications and warming: dispatches their requests, and ends them together.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub struct Diagnostics {
     pub warming: Warming,
 }
 
-/// Of the server that the library was loaded into. Above the controller, which a recording needs.
+/// The diagnostics of this server. Above the controller, which recordings need.
 pub static DIAGNOSTICS: Diagnostics = Diagnostics {
     recordings: Recordings::new(),
     verifications: Verifications::new(),
@@ -20,7 +20,7 @@ pub static DIAGNOSTICS: Diagnostics = Diagnostics {
 };
 
 impl Diagnostics {
-    /// The answer to an argument of `bpe_report()`; `None` for one that is not known.
+    /// Returns the answer to an argument of `bpe_report()`; `None` for an unknown one.
     pub fn answer(&'static self, argument: &str) -> Option<Value> {
         let verified = self.verifications.answer(argument);
         verified
@@ -28,7 +28,7 @@ impl Diagnostics {
             .or_else(|| self.recordings.answer(argument))
     }
 
-    /// The plugin is being unloaded.
+    /// Ends everything: the plugin is being unloaded.
     pub fn end(&self) {
         self.verifications.end_all();
         self.recordings.stop();

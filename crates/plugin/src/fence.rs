@@ -1,15 +1,16 @@
-//! A digest of InnoDB's redo log at rest: two are equal only if no other run of InnoDB changed data between them.
+//! A digest of InnoDB's idle redo log. Two digests are equal only if no other run of InnoDB changed data between them.
 //!
-//! A page is written to its data file only after the redo of its change is on the disk (write ahead). Whoever runs InnoDB on these
-//! files and changes a page has therefore written to the log behind its newest checkpoint, or has moved the checkpoint on; and both
-//! are digested as they are, encrypted or not. File times tell the same as long as the machine runs. Those of a data file may be
-//! lost with its power though, while the pages are not: then the log, which is flushed first, is what tells.
+//! InnoDB writes a page to its data file only after the redo of the change is on the disk (write-ahead logging). A run that
+//! changes a page therefore writes behind the newest checkpoint, or advances the checkpoint. Both are digested as stored,
+//! encrypted or not. While the machine runs, file times prove the same. A power loss may lose the times of a data file but
+//! keep its pages. The log, which is flushed first, still shows the change.
 //!
-//! What changes pages without redo (MySQL with its redo log disabled) rewrites the log's header, and flushes that. The header may be
-//! the same afterwards, so identity and times of the log's files are digested as well.
+//! MySQL with its redo log disabled changes pages without redo, but rewrites and flushes the log's header. The header may be
+//! the same afterwards, so the digest includes identity and times of the log's files.
 //!
-//! The log is read only while InnoDB does not run: at the plugin's initialisation, and at the very end of the process. To close a
-//! descriptor would take away the process's locks of the file. Where it lies is learned meanwhile, from the names of what is open.
+//! The log is read only while InnoDB does not run: at the plugin's initialisation, and at the very end of the process.
+//! Closing a descriptor earlier would release the process's locks of the file. While InnoDB runs, the location of the log
+//! comes from the names of open files.
 //!
 //! No locks. Reads some 200 KiB.
 
@@ -24,14 +25,14 @@ use std::path::{Path, PathBuf};
 use crate::process::KNOWN;
 use digest::Digest;
 
-/// What the log is at rest: a digest of what is in it, 128 bits; one of its files' identities and times; and the LSN of its newest
-/// checkpoint. All zero is the fence of no log.
+/// State of the idle log: 128 bits for its contents, a digest of its files' identities and times, and the LSN of its newest
+/// checkpoint. All zero if there is no log.
 pub type Fence = [u64; 4];
 
-/// The fence of the log in `folder`, what `innodb_log_group_home_dir` says. Only while InnoDB does not run.
+/// Computes the fence of the log in `folder`, the value of `innodb_log_group_home_dir`. Call only while InnoDB does not run.
 ///
 /// # Errors
-/// Why there is none: a log of a format that is not known, that does not protect the data, or that cannot be read.
+/// The log has an unknown format, does not protect the data, or cannot be read.
 pub fn of(folder: &Path) -> Result<Fence, String> {
     let many = folder.join(mysql::FOLDER);
     let mut digest = Digest::default();
@@ -47,17 +48,17 @@ pub fn of(folder: &Path) -> Result<Fence, String> {
     Ok(digest.finish(checkpoint))
 }
 
-/// Where InnoDB has its log, if it was [seen](look).
+/// The directory of InnoDB's log, if it was [found](look).
 pub fn folder() -> Option<&'static Path> {
     KNOWN.kept.redo.get().map(PathBuf::as_path)
 }
 
-/// It was seen there.
+/// Records the directory of the log.
 pub fn found(folder: &Path) {
     let _ = KNOWN.kept.redo.set(folder.to_path_buf());
 }
 
-/// Looks for the log among what the process has open, until it was seen once. Reads only names.
+/// Looks for the log among the open files of the process, until it was found once. Reads only names.
 pub fn look() -> Option<&'static Path> {
     if KNOWN.kept.redo.get().is_none() {
         if let Some(found) = open_log() {
@@ -67,7 +68,7 @@ pub fn look() -> Option<&'static Path> {
     folder()
 }
 
-/// The folder of a log that is open.
+/// Returns the directory of an open log.
 fn open_log() -> Option<PathBuf> {
     let open = fs::read_dir("/proc/self/fd").ok()?;
     open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
@@ -80,7 +81,7 @@ pub fn is_name(name: &[u8]) -> bool {
     name == mariadb::NAME.as_bytes() || name.starts_with(mysql::PREFIX.as_bytes())
 }
 
-/// What `innodb_log_group_home_dir` is, by the path of one of the log's files; `None` if it is not one.
+/// Returns the log's directory, from the path of one of its files; `None` for another file.
 pub fn folder_of(path: &Path) -> Option<&Path> {
     let (name, folder) = (path.file_name()?.as_bytes(), path.parent()?);
     if name == mariadb::NAME.as_bytes() {
@@ -100,7 +101,7 @@ mod tests {
 
     const SIZE: u64 = 12288 + (1 << 20);
 
-    /// Bytes with their checksum behind them.
+    /// Bytes, followed by their checksum.
     fn block(bytes: usize, words: &[(usize, &[u8])]) -> Vec<u8> {
         let mut block = vec![0; bytes];
         for (at, word) in words {
@@ -165,7 +166,7 @@ mod tests {
     fn what_is_behind_the_newest_checkpoint_counts_around_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        // The newest is 4 KiB before the end, in the third round.
+        // The newest checkpoint is 4 KiB before the end, in the third round.
         let newest = 3 * (1 << 20) + 12288 - 4096;
         let file = mariadb(folder, 0x5068_7973, [newest, newest - 77]);
         assert_eq!(of(folder).unwrap()[3], newest);
@@ -196,7 +197,7 @@ mod tests {
         let file = mariadb(folder, 0x5048_5953, [20000, 0]);
         assert!(of(folder).unwrap_err().contains("format"));
         drop(file);
-        // Encrypted: it is not parsed.
+        // An encrypted log is not parsed.
         let file = mariadb(folder, 0x5068_7973 | 1 << 31, [20000, 0]);
         assert_eq!(of(folder).unwrap()[3], 20000);
         for at in [4096, 8192] {
@@ -219,7 +220,7 @@ mod tests {
         let folder = folder.path();
         let part = 64 << 10;
         let ninth = mysql(folder, 9, 8192, 8, Some(8192 + 5));
-        // The newest checkpoint, 1 KiB before the end of its file; what is behind it goes on in the next.
+        // The newest checkpoint, 1 KiB before the end of its file; the bytes behind it continue in the next file.
         let newest = 8192 + 2 * part - 1024;
         let tenth = mysql(folder, 10, 8192 + part, 8, Some(newest));
         let last = mysql(folder, 11, 8192 + 2 * part, 0, None);
@@ -239,7 +240,7 @@ mod tests {
             assert_eq!(before != after, counts, "{what} at {at}");
             before = after;
         }
-        // An empty one that waits, and one more.
+        // An empty file in reserve, and one more.
         let path = folder.join(mysql::FOLDER).join("#ib_redo12_tmp");
         fs::write(path, "").unwrap();
         assert_eq!(before, contents(folder));
@@ -251,7 +252,7 @@ mod tests {
         }
     }
 
-    /// The bytes alone would not tell: they may have been written over and back.
+    /// The bytes alone do not prove it: they may have been overwritten and restored.
     #[test]
     fn a_log_that_was_written_to_is_another_one() {
         let folder = tempfile::tempdir().unwrap();

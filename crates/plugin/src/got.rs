@@ -1,8 +1,8 @@
-//! Redirects imports of the server's executable by storing our addresses into its GOT slots.
+//! Redirects imports of the server's executable: stores hook addresses into its GOT slots.
 //!
-//! The main program's relocation tables (`DT_JMPREL` and `DT_RELA`) name, for every imported function, the slots that
-//! hold its address. Full RELRO makes these slots read-only, so the page is made writable for one 8-byte store and
-//! read-only again. What the program imports is looked up and judged before the first slot is changed.
+//! The main program's relocation tables (`DT_JMPREL` and `DT_RELA`) name the address slots of every imported function. Full
+//! RELRO makes these slots read-only, so their page becomes writable for one 8-byte store and read-only again. The imports
+//! are judged before the first slot is changed.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -15,18 +15,18 @@ use libc::{Elf64_Rela, Elf64_Sym, dl_phdr_info};
 
 /// An import to redirect.
 pub struct Import {
-    /// Symbol names under which the call may be imported (with and without large-file suffix).
+    /// Symbol names of the call (with and without large-file suffix).
     pub names: &'static [&'static str],
-    /// Our function.
+    /// The hook.
     pub hook: usize,
-    /// Receives the address that was in the slot, to chain to.
+    /// Receives the original address of the slot, to chain to.
     pub original: &'static AtomicUsize,
 }
 
-/// Why nothing was patched.
+/// Reason why nothing was patched.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// Some of the server's I/O would go unseen.
+    /// The hooks would not see some of the server's I/O.
     Refused(Refusal),
     /// A page of the GOT could not be made writable.
     Protect { errno: i32 },
@@ -79,10 +79,10 @@ struct Dyn {
     value: u64,
 }
 
-/// Segments of a program that are looked at.
+/// Maximum number of program segments.
 const MOST_SEGMENTS: usize = 8;
 
-/// A part of the program in memory, and its `PF_*` flags.
+/// A memory range of the program, and its `PF_*` flags.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     start: usize,
@@ -96,7 +96,7 @@ impl Segment {
     }
 }
 
-/// The main program as it lies in memory.
+/// The main program's layout in memory.
 #[derive(Clone, Copy, Default)]
 struct Program {
     base: usize,
@@ -153,11 +153,11 @@ fn main_program() -> Option<Program> {
     (program.dynamic != 0).then_some(program)
 }
 
-/// What the main program imports and exports.
+/// Imports and exports of the main program.
 pub struct Symbols {
     program: Program,
     imports: BTreeSet<Box<str>>,
-    /// Slots of `syscall`, through which a library that is linked in may reach the kernel.
+    /// Slots of `syscall`, through which a linked-in library may reach the kernel.
     syscall_slots: Vec<usize>,
 }
 
@@ -172,12 +172,12 @@ impl Executable for Symbols {
             return None;
         }
         let name = CString::new(name).ok()?;
-        // SAFETY: lookups with a valid string and structures for the answers; what is found stays, as the main program is
-        // never unloaded.
+        // SAFETY: lookups with a valid string and structures for the answers. The symbol stays valid, since the main program
+        // is never unloaded.
         let (address, length) = unsafe {
             let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
             if !self.program.is_code(address as usize) {
-                return None; // nothing, or another library's
+                return None; // not found, or in another library
             }
             let mut info: libc::Dl_info = std::mem::zeroed();
             let mut symbol: *mut c_void = std::ptr::null_mut();
@@ -204,7 +204,7 @@ impl Memory for Symbols {
                 && segment.start <= start
                 && end <= segment.end
         };
-        // SAFETY: inside a segment of the main program that can be read and never changes.
+        // SAFETY: inside a readable segment of the main program that never changes.
         self.program
             .segments
             .iter()
@@ -217,11 +217,11 @@ impl Memory for Symbols {
     }
 }
 
-/// Calls `visit(symbol name, slot address)` for every relocation of a symbol that the main program imports.
+/// Calls `visit(symbol name, slot address)` for every relocation of an imported symbol.
 fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result<(), Refusal> {
     let (mut strings, mut symbols) = (0usize, 0usize);
     let (mut rela, mut rela_bytes, mut jmprel, mut jmprel_bytes) = (0usize, 0usize, 0usize, 0usize);
-    // glibc relocates the pointers of the dynamic section in place, others do not.
+    // glibc relocates the pointers of the dynamic section in place; other C libraries do not.
     let address = |value: u64| {
         let value = value as usize;
         if value < program.base {
@@ -255,8 +255,8 @@ fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result
             continue;
         }
         for index in 0..bytes / size_of::<Elf64_Rela>() {
-            // SAFETY: inside the table whose size the dynamic section states; symbol and string indices come from
-            // the same linker and were used by the dynamic linker already.
+            // SAFETY: inside the table whose size the dynamic section states. Symbol and string indices come from the same
+            // linker, and the dynamic linker has used them already.
             unsafe {
                 let relocation = &*(table as *const Elf64_Rela).add(index);
                 let kind = (relocation.r_info & 0xffff_ffff) as u32;
@@ -281,8 +281,8 @@ fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result
     Ok(())
 }
 
-/// Patches every slot of every import that the program has, unless `judge` refuses it for what it imports; then nothing is
-/// changed. Returns what `judge` does.
+/// Patches every slot of every import that the program has. If `judge` refuses the imports, nothing is changed. Returns the
+/// result of `judge`.
 pub fn patch<T>(
     imports: &[Import],
     judge: impl FnOnce(&Symbols) -> Result<T, Refusal>,
@@ -317,7 +317,7 @@ pub fn patch<T>(
     })?;
     let verdict = judge(&symbols)?;
 
-    // Originals first: from the first store on, our functions may be called.
+    // Originals first: from the first store on, threads may call the hooks.
     for slot in &slots {
         let import = &imports[slot.import];
         // SAFETY: a GOT slot found above: mapped, aligned, eight bytes.
@@ -326,7 +326,7 @@ pub fn patch<T>(
             continue; // patched by an earlier life of the plugin
         }
         if program.is_code(original) {
-            // Not resolved yet: the slot leads to a stub that would resolve it and overwrite our address.
+            // Not resolved yet: the slot points to a stub that would resolve it and overwrite the hook's address.
             let name = import
                 .names
                 .iter()
@@ -350,8 +350,9 @@ pub fn patch<T>(
     Ok(verdict)
 }
 
-/// What was stored so far is seen by every thread that sees what is stored from now on. The server's own load of a slot orders
-/// nothing: an ARM64 processor that guesses where the call will lead may load the original before the slot, and so before it was there.
+/// Publishes earlier stores: a thread that sees a later store also sees them. The server's own load of a slot orders
+/// nothing. An ARM64 processor that predicts the call's destination may load the original before the slot, and so before it
+/// was stored.
 fn show_to_all_threads() {
     let commands = [
         libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
@@ -360,13 +361,13 @@ fn show_to_all_threads() {
     // SAFETY: takes numbers only.
     let all = commands.map(|command| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) });
     if all != [0, 0] {
-        // Refused, or unknown to the kernel (before 4.14): longer than any load takes.
+        // Refused, or unknown to the kernel (before 4.14): sleeps longer than any load takes.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Whether the loader has made a page of the program read-only: it rounds both ends of that part down. Where pages are larger than
-/// the linker thought, the last of them also holds variables, and stays writable.
+/// Whether the loader has made a page of the program read-only: it rounds both ends of the range down. If pages are larger
+/// than the linker assumed, the last of them also holds variables and stays writable.
 fn is_read_only(relro: (usize, usize), start: usize, page: usize) -> bool {
     let down = |address: usize| address & !(page - 1);
     (down(relro.0)..down(relro.1)).contains(&start)
@@ -377,8 +378,8 @@ fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchErr
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let start = address & !(page - 1);
     let read_only = is_read_only(program.relro, start, page);
-    // SAFETY: the page holds the GOT of the main program, which stays mapped; a slot is aligned to eight bytes, so the
-    // store is atomic for threads that call through it at this moment.
+    // SAFETY: the page holds the GOT of the main program, which stays mapped. A slot is aligned to eight bytes, so the store
+    // is atomic for threads that call through it at this moment.
     unsafe {
         if read_only
             && libc::mprotect(
@@ -399,7 +400,7 @@ fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchErr
     Ok(())
 }
 
-/// The address that a GOT slot held before.
+/// The previous address of a GOT slot.
 pub struct Original(pub AtomicUsize);
 
 impl Default for Original {
@@ -409,21 +410,22 @@ impl Default for Original {
 }
 
 impl Original {
-    /// Not known yet.
+    /// Unknown until the slot is patched.
     pub const fn new() -> Original {
         Original(AtomicUsize::new(0))
     }
 
     /// Whether the server imports the call.
     pub fn is_there(&self) -> bool {
-        // Relaxed: it stands for itself, as in `get`; `patch` shows it to all threads before any of them comes here.
+        // Relaxed, as in `get`: no other data depend on it. `patch` publishes it to all threads before any of them runs a
+        // hook.
         self.0.load(Ordering::Relaxed) != 0
     }
 
     /// The original function.
     ///
     /// # Safety
-    /// `F` must be the function pointer type of the call, and the slot must have been patched (a hook only runs then).
+    /// `F` must be the function pointer type of the call, and the slot must have been patched (hooks run only then).
     #[inline(always)]
     pub unsafe fn get<F: Copy>(&self) -> F {
         let address = self.0.load(Ordering::Relaxed);
@@ -489,7 +491,7 @@ mod tests {
 
     #[test]
     fn an_import_is_redirected_and_the_original_kept() {
-        // SAFETY: a plain C call; also makes the test program import it.
+        // SAFETY: a plain C call; it also makes the test program import the function.
         let before = unsafe { libc::getppid() };
         let imports = [Import {
             names: &["getppid"],

@@ -3,16 +3,16 @@
 //! | argument | answer, a JSON object |
 //! |---|---|
 //! | `heat` | the first part of the list |
-//! | `heat:FILE:PAGE` | the part from there on: the `next` of the part before |
+//! | `heat:FILE:PAGE` | the part from there on: the `next` of the previous part |
 //! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
-//! A part has `first`, whether it is the first one; `next`, null at the end; and `files`: for each its name below the data directory and that
-//! of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list` ([`interface::heat`], in base64).
-//! [`warm-put`](crate::warm) takes it as it is. A part takes about [`TIME`] and [`MAX_BYTES`] of lists. It reads no data file, except the first
-//! page of each file once, and changes nothing.
+//! A part has `first` (whether it is the first one), `next` (null at the end), and `files`. Each file has its name below the
+//! data directory and that of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list`
+//! ([`interface::heat`], in base64). [`warm-put`](crate::warm) accepts a part unchanged. A part takes about [`TIME`] and
+//! [`MAX_BYTES`] of lists. It reads no data file, except the first page of each file once, and changes nothing.
 //!
-//! Fingerprints are made of cached pages; other pages are read from the data files. They need the right to `SET GLOBAL`: an account that
-//! chooses the secret can find short keys by trying all of them, so `PROCESS` alone is not enough.
+//! Fingerprints are made of cached pages; other pages are read from the data files. They require the right to `SET GLOBAL`:
+//! an account that chooses the secret can find short keys by trying all of them, so `PROCESS` alone is not enough.
 //!
 //! Lock: the known first pages are a leaf.
 
@@ -34,18 +34,18 @@ use crate::process::{CORE, KNOWN};
 use crate::switch::Active;
 use crate::table_name;
 
-/// Time of an answer.
+/// Time limit of an answer.
 const TIME: Duration = Duration::from_millis(200);
-/// Extents between two looks at the clock.
+/// Extents between two checks of the clock.
 const EXTENTS_A_LOOK: u32 = 16;
-/// Files in an answer, and files whose first page is remembered.
+/// Maximum numbers of files in an answer, and of files whose first page is remembered.
 const MAX_FILES: usize = 512;
 const MAX_KNOWN: usize = 100_000;
 
-/// What the first pages of files say. It never changes during the life of a file.
+/// Contents of the files' first pages. They never change during the life of a file.
 pub struct Heads(Mutex<BTreeMap<FileId, Tablespace>>);
 
-/// A file and numbers of its pages.
+/// A file, and page numbers in it.
 type Pages = (String, Vec<u32>);
 
 /// Pages in an answer with fingerprints.
@@ -67,7 +67,7 @@ fn prints(argument: &str) -> Option<Value> {
     Some(json!({ "prints": files.iter().map(&mut of_file).collect::<Vec<_>>() }))
 }
 
-/// Takes `SECRET FILES` apart.
+/// Parses `SECRET FILES`.
 fn parse(argument: &str) -> Option<(Secret, Vec<Pages>)> {
     let (secret, files) = argument.split_once(' ')?;
     let is_hexadecimal = secret.len() == 32 && secret.bytes().all(|b| b.is_ascii_hexdigit());
@@ -77,7 +77,7 @@ fn parse(argument: &str) -> Option<(Secret, Vec<Pages>)> {
     (pages <= MAX_PRINTS).then_some((secret.to_be_bytes(), files))
 }
 
-/// Why nothing is cached, if the extension is off.
+/// The reason why nothing is cached, if the extension is off.
 pub fn reason_off() -> Option<String> {
     if CORE.switch().active().is_some() {
         return None;
@@ -87,7 +87,7 @@ pub fn reason_off() -> Option<String> {
     Some(why.trim_end_matches(": ").to_owned())
 }
 
-/// The files of this server by their names in lists.
+/// The files of this server, by their names in lists.
 pub fn files_by_name() -> HashMap<String, &'static DataFile> {
     let (files, names) = (CORE.files.all().into_iter(), Names::below_here());
     files
@@ -114,7 +114,7 @@ impl Heads {
         Some(head)
     }
 
-    /// Releases the memory.
+    /// Frees the memory.
     pub fn forget(&self) {
         self.0.lock().clear();
     }
@@ -183,8 +183,8 @@ impl Heads {
     }
 }
 
-/// The list of a file from a page on, how many pages it has, and where the list stopped because there was no time or room left.
-/// `None` if nothing of the file can be cached.
+/// Returns the list of a file from a page on, its number of pages, and the page where the list stopped for lack of time or
+/// room. `None` if nothing of the file can be cached.
 fn walk(
     active: &Active,
     file: &'static DataFile,
@@ -197,7 +197,7 @@ fn walk(
     let first = from >> EXTENT_SHIFT;
     for extent in first..pages.div_ceil(1 << EXTENT_SHIFT) {
         let page = extent << EXTENT_SHIFT;
-        // An extent takes two bytes a page at most, and four at its beginning.
+        // An extent takes at most two bytes a page, and four at its beginning.
         let is_full = list.bytes().len() + 192 > room;
         let is_late = extent % EXTENTS_A_LOOK == 0 && Instant::now() >= until;
         if extent > first && (is_full || is_late) {
@@ -219,9 +219,9 @@ fn walk(
     Some((list, pages, None))
 }
 
-/// The names of files in a list.
+/// Names of files in lists.
 pub struct Names {
-    /// The data directory, which is the current directory of a server.
+    /// The data directory, which is a server's working directory.
     here: String,
 }
 
@@ -233,7 +233,8 @@ impl Names {
         }
     }
 
-    /// That of a file: below the data directory. Of a table elsewhere its folder and file. `None` if it is never listed.
+    /// Returns the file's name below the data directory. For a table elsewhere, its directory and file. `None` if it is
+    /// never listed.
     pub fn of(&self, file: &DataFile) -> Option<String> {
         name_of_path(&file.name(), &self.here)
     }
@@ -254,7 +255,7 @@ fn name_of_path(path: &str, here: &str) -> Option<String> {
     is_listed(&name).then_some(name)
 }
 
-/// Whether pages may be loaded: reads of the data disk in a second, if any.
+/// Reads of the data disk per second that loading may use; `None` if loading is disabled.
 pub fn io_capacity() -> Option<u64> {
     let capacity = KNOWN
         .warm_io_capacity

@@ -1,14 +1,15 @@
-//! What outlives the machine's restart, after a clean stop: when the image ([`file`]) is written, taken and made invalid.
+//! The image preserves the persisted state over a machine restart, after a clean stop. This module decides when the image
+//! ([`file`]) is written, restored and invalidated.
 //!
-//! 1. [`prepare`], when a server that stops ends the plugin and leaves something. [`at_end`], when its main thread ends the process:
-//!    InnoDB is gone. The writers are ended, the cache files synced, and what lies in memory is copied.
-//! 2. [`restore`], when a process begins that finds nothing in memory, or another mount of the data. The image is copied to memory, and is made
-//!    invalid before anything of it is trusted. So it is used once.
-//! 3. [`discard`], when it is known to be of no use.
+//! 1. [`prepare`] runs when a stopping server ends the plugin and has a state to persist. [`at_end`] runs when the main
+//!    thread ends the process, after InnoDB. It ends the writers, syncs the cache files, and copies the state from memory.
+//! 2. [`restore`] runs when a process starts and finds no state in memory, or another mount of the data. It copies the image
+//!    to memory, and invalidates it before anything of it is trusted. So each image is used once.
+//! 3. [`discard`] runs when an image is known to be useless.
 //!
-//! All of it is done in a thread of its own, which the server leaves after [`LONGEST_END`], or [`PATIENCE`]: the disk may hang.
-//! (The kernel ends no process that has a request under way. A disk that is known not to answer is not asked.)
-//! An image that is left behind all the same, and found later, is of use to nobody: InnoDB's redo log is another one then (the fence).
+//! A separate thread does this work, since the disk may hang. The server stops waiting for it after [`LONGEST_END`] or
+//! [`PATIENCE`]. (The kernel does not end a process with an I/O request in flight, so a disk known to hang gets no
+//! requests.) An image that is left behind and found later is useless: its fence no longer matches InnoDB's redo log.
 
 mod file;
 
@@ -34,17 +35,17 @@ use crate::process::{CORE, KNOWN, Leaving};
 use crate::token::{Token, TokenFile};
 use file::{Head, Image, Refused};
 
-/// How long its start waits.
+/// Timeout of the server's start for the image.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked whether the clock has gone on by a tick, and for how long.
+/// Interval and number of the checks whether the clock has advanced by a tick.
 const TICK: Duration = Duration::from_millis(1);
 const MAX_TICKS: u32 = 200;
-/// How long the server's end waits for the image. Then there is none.
+/// Timeout of the server's end for the image. After it there is no image.
 const LONGEST_END: Duration = Duration::from_secs(5);
-/// How much of that is for writes of the cache that are under way.
+/// Part of [`LONGEST_END`] for the cache's writes in flight.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// The server stops, and will leave what is cached: an image of it is written at its very end.
+/// The server stops and persists its cache. At its very end, [`at_end`] writes the image.
 pub fn prepare(owner: OwnerIdentity) {
     let leaving = plan::first_path()
         .zip(data_device())
@@ -58,19 +59,19 @@ pub fn prepare(owner: OwnerIdentity) {
     *KNOWN.kept.leaving.lock() = leaving;
 }
 
-/// At the process's end [`at_end`] is called. Once for each process.
+/// Registers [`at_end`] for the end of the process. Once for each process.
 pub fn watch_the_end() {
     extern "C" fn ends() {
         let _ = std::panic::catch_unwind(at_end);
     }
-    // SAFETY: the library stays loaded. Without room for it there is no image.
+    // SAFETY: the library stays loaded. If registration fails for lack of memory, no image is written.
     unsafe { libc::atexit(ends) };
 }
 
-/// The process ends. Does nothing but in its main thread, once, after [`prepare`].
+/// The process ends. Acts only in the main thread, once, after [`prepare`].
 pub fn at_end() {
     let process = rustix::process::getpid();
-    // A child of the server that ends is not the server.
+    // A forked child that ends is not the server.
     let is_server = KNOWN.kept.process.load(Ordering::SeqCst) == process.as_raw_nonzero().get();
     if !is_server || rustix::thread::gettid() != process {
         return;
@@ -97,7 +98,7 @@ pub fn at_end() {
 }
 
 impl Leaving {
-    /// Bytes written.
+    /// Returns the number of bytes written.
     fn write(&self) -> Result<u64, String> {
         let guard = CORE.switch().active();
         let active = guard.as_ref().ok_or("the extension is off")?;
@@ -115,7 +116,7 @@ impl Leaving {
         if records < 0 {
             return Err("the plugin was uninstalled".into());
         }
-        // SAFETY: it is closed only when the plugin is uninstalled, which needs a session.
+        // SAFETY: the descriptor is closed only when the plugin is uninstalled, which needs a session.
         let records = File::from(
             unsafe { BorrowedFd::borrow_raw(records) }
                 .try_clone_to_owned()
@@ -142,7 +143,7 @@ impl Leaving {
     }
 }
 
-/// Makes all data durable, and replaces the token. From here on the records count as those of a clean stop.
+/// Makes all data durable, and replaces the token. From here on the records count as records of a clean stop.
 fn stop_cleanly() -> Result<Token, String> {
     let manifest = CORE.switch().manifest().ok_or("nothing is kept")?;
     // InnoDB has waited for all of its requests.
@@ -166,7 +167,7 @@ fn stop_cleanly() -> Result<Token, String> {
     Ok(token)
 }
 
-/// Where the image of the server is whose first cache file is, or is in, this. Asks the disk.
+/// Returns the path of the server's image, from its first cache file or the directory of that file. Accesses the disk.
 fn image_at(first: &Path, owner: &OwnerIdentity) -> PathBuf {
     let folder = match first.parent() {
         Some(parent) if !first.is_dir() => parent,
@@ -179,7 +180,7 @@ fn data_device() -> Option<u64> {
     Some(std::fs::metadata(plan::data_directory()).ok()?.dev())
 }
 
-/// Does something that may have to wait for a disk. `None` if it takes longer.
+/// Runs a function that may block on a disk. `None` if it takes longer than `limit`.
 fn within<T: Send + 'static>(
     limit: Duration,
     body: impl FnOnce() -> T + Send + 'static,
@@ -189,12 +190,12 @@ fn within<T: Send + 'static>(
         let _ = sender.send(body());
     });
     let (thread, result) = (thread.ok()?, receiver.recv_timeout(limit).ok()?);
-    // It is at its end, and nobody should find it afterwards.
+    // The thread is about to exit. It must not outlive this call.
     let _ = thread.join();
     Some(result)
 }
 
-/// An image that may be there is of no use to anybody any more. What cannot be made sure of does no harm.
+/// Invalidates the image, if there is one: it has become useless. A failure is harmless.
 pub fn discard(owner: &OwnerIdentity) {
     if let Some(first) = plan::first_path() {
         let owner = *owner;
@@ -205,7 +206,7 @@ pub fn discard(owner: &OwnerIdentity) {
     }
 }
 
-/// Where an image is copied to. Whoever has this taken away from him writes there no more.
+/// Destination of a restored image. A thread whose destination was taken away stops writing.
 struct Target {
     records: File,
     arena: Option<File>,
@@ -213,8 +214,8 @@ struct Target {
 
 type Shared = Arc<Mutex<Option<Target>>>;
 
-/// Copies an image of this server to memory, if there is one, and removes it. `records` are locked, and get no label. `token`: of the data
-/// directory, before this start replaced it.
+/// Copies this server's image to memory, if there is one, and removes it. `records` are locked, and get no label. `token` is
+/// the token of the data directory before this start replaced it.
 pub fn restore(
     owner: &OwnerIdentity,
     label: &Label,
@@ -251,27 +252,27 @@ pub fn restore(
     }
 }
 
-/// What an image is held against.
+/// The current state, which the image must match.
 struct Proof<F> {
     token: Option<Token>,
-    /// The redo log in a folder, as it is now.
+    /// Computes the current fence of the redo log in a directory.
     fence: F,
 }
 
-/// What was copied, before any of it is believed.
+/// The copied state, before anything of it is trusted.
 pub struct Restored {
-    /// The device of the data directory then.
+    /// The device of the data directory when the image was written.
     pub device: u64,
-    /// The folder of the redo log then.
+    /// The directory of the redo log when the image was written.
     pub redo: PathBuf,
-    /// Token and redo log are those of the stop that wrote it.
+    /// Token and redo log match the stop that wrote the image.
     pub is_proven: bool,
 }
 
-/// The image that was copied, and why it proves nothing, if so.
+/// The head of the copied image, and the reason if the image proves nothing.
 type Taken = (Head, Result<(), String>);
 
-/// Copies all of it, or nothing.
+/// Copies the whole image, or nothing.
 fn take(
     path: impl FnOnce() -> PathBuf + Send + 'static,
     label: Label,
@@ -290,7 +291,7 @@ fn take(
             copy(&path(), &label, &arena, &target, proof)
         })
     };
-    // Its locks go with it.
+    // Taking the destination also drops its locks.
     let target = target.lock().take();
     let why = match copied {
         Some(Ok(taken)) => return Ok(Some(taken)),
@@ -313,14 +314,14 @@ fn copy(
     target: &Shared,
     proof: Proof<impl FnOnce(&Path) -> Result<Fence, String>>,
 ) -> Result<Taken, Refused> {
-    // InnoDB may use its log, once the server has left this thread behind: to read and close it would take InnoDB's locks away.
+    // After a timeout InnoDB may be using its log. Reading and closing the log would then release InnoDB's locks.
     let fence = |redo: &Path| match target.lock().is_some() {
         true => (proof.fence)(redo),
         false => Err("it took too long".into()),
     };
     let image = match Image::open(path).and_then(|image| is_ours(image, label)) {
         Err(why @ (Refused::Useless(_) | Refused::Absent)) => {
-            // One that was not finished, too.
+            // Also removes an unfinished image.
             let _ = file::discard(path);
             return Err(why);
         }
@@ -329,7 +330,7 @@ fn copy(
     let is_proven = prove(image.head(), proof.token, fence);
     let copied = fill(&image, label, arena, target);
     let head = image.head().clone();
-    // Before anything of it is believed; and if that cannot be, too.
+    // Invalidates the image before anything of it is trusted, even if the copy failed.
     match (image.discard(), copied) {
         (_, Err(why)) => Err(why),
         (Err(error), Ok(())) => Err(Refused::Failed(format!(
@@ -342,7 +343,7 @@ fn copy(
 fn fill(image: &Image, label: &Label, arena: &Path, target: &Shared) -> Result<(), Refused> {
     let gone = || io::Error::other("it took too long");
     {
-        // Held meanwhile: nobody waits for the lock of an arena that is left behind.
+        // Held while the arena is opened: after a timeout, `take` also drops the lock of the arena.
         let mut target = target.lock();
         let target = target.as_mut().ok_or_else(gone)?;
         let arena = extension::open_in_memory(arena)?;
@@ -361,7 +362,7 @@ fn fill(image: &Image, label: &Label, arena: &Path, target: &Shared) -> Result<(
         if (part, at) != (0, 0) {
             return file.write_all_at(block, at);
         }
-        // Of this start of the machine it becomes when nothing can go wrong any more.
+        // The label of this machine start follows only when nothing can fail any more.
         let (was, rest) = block.split_at_checked(LABEL).ok_or_else(gone)?;
         if was != label.of_boot(image.head().boot).bytes() {
             return Err(io::Error::other("another version has written it"));
@@ -377,7 +378,7 @@ fn is_ours(image: Image, label: &Label) -> Result<Image, Refused> {
     }
 }
 
-/// Whether the data directory and the redo log are as the stop has left them that wrote the image.
+/// Checks that data directory and redo log are as the stop that wrote the image has left them.
 fn prove(
     image: &Head,
     token: Option<Token>,

@@ -1,18 +1,18 @@
-//! InnoDB's own plugin descriptor: both servers export the list of the plugins that are built into them, with descriptors as
-//! `abi/descriptor.rs` has them for ours. It has the table of InnoDB's variables and that of its status.
+//! InnoDB's own plugin descriptor. Both servers export the list of built-in plugins, with descriptors as in
+//! `abi/descriptor.rs`. The descriptor has the tables of InnoDB's system and status variables.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi::{Flavour, server};
 
 const STORAGE_ENGINE: c_int = 1;
-/// Plugins that are built in, and rows of a table: more than any server has.
+/// Limit on built-in plugins and rows of a table: more than any server has.
 const MAX: usize = 1000;
 /// `SHOW_FUNC`, `SHOW_ARRAY` and `SHOW_LONGLONG`, the same in both servers.
 const FUNCTION: c_int = 8;
 const ARRAY: c_int = 7;
 const LONGLONG: c_int = 4;
-/// The current LSN among the status of MariaDB and of MySQL since 8.0.30, without `Innodb_`.
+/// The status variable of the current LSN, without `Innodb_`: MariaDB, and MySQL since 8.0.30.
 const LSN: [&CStr; 2] = [c"lsn_current", c"redo_log_current_lsn"];
 /// Bytes that a status function may use (`SHOW_VAR_FUNC_BUFF_SIZE` is 1024 in both).
 const ROOM: usize = 4096;
@@ -43,7 +43,7 @@ type Show = unsafe extern "C" fn(
     scope: c_int,
 ) -> c_int;
 
-/// The word of InnoDB's descriptor at which its variables stand; before it stands its status.
+/// Index of the word of InnoDB's descriptor that points to its variables. The word before it points to its status.
 fn variables_word() -> Option<usize> {
     match server().0 {
         Flavour::MariaDb => Some(10),
@@ -55,16 +55,17 @@ fn variables_word() -> Option<usize> {
 /// The table of InnoDB's variables: pointers, null at the end.
 pub fn variables() -> Option<*const *const u8> {
     let word = variables_word()?;
-    // SAFETY: a descriptor of a server has so many words.
+    // SAFETY: a server's descriptor has at least that many words.
     let table = unsafe { *descriptor()?.cast::<*const *const u8>().add(word) };
     (!table.is_null()).then_some(table)
 }
 
-/// InnoDB's current LSN; `None` where this server does not show it. To be called by a session's thread: InnoDB ends after the last session.
+/// InnoDB's current LSN; `None` where this server does not show it. Call from a session's thread: InnoDB ends after the last
+/// session.
 pub fn lsn() -> Option<u64> {
     let word = variables_word()? - 1;
-    // SAFETY: as in `variables`. InnoDB's status is one row, a function that fills in an array. It takes no more than its own locks, as for
-    // `SHOW STATUS`, and looks at none of the arguments but the row. Rows end with a null name.
+    // SAFETY: as in `variables`. InnoDB's status is one row: a function that fills an array. It takes only its own locks, as
+    // for `SHOW STATUS`, and reads no argument but the row. Rows end with a null name.
     unsafe {
         let row = *descriptor()?.cast::<*const Status>().add(word);
         if row.is_null() || (*row).name.is_null() || (*row).kind & 0xff != FUNCTION {

@@ -1,10 +1,10 @@
 //! Lines in the server's error log.
 //!
-//! MySQL takes a message by `my_plugin_log_message`. So it reaches every sink (JSON, `performance_schema.error_log`), and
-//! `log_error_verbosity` counts. The function needs the plugin's handle, which is good from [`open`] to [`close`].
+//! MySQL accepts messages through `my_plugin_log_message`. They reach every sink (JSON, `performance_schema.error_log`), and
+//! `log_error_verbosity` applies. The function needs the plugin's handle, which is valid from [`open`] to [`close`].
 //!
-//! MariaDB's error log is one text file, to which standard error points. There, and before and after that time, a line goes to standard
-//! error in the form of the server's own lines, with one `write`, so that it is not torn.
+//! MariaDB's error log is one text file, to which standard error points. On MariaDB, and on MySQL outside that time, a line
+//! goes to standard error in the format of the server's own lines. A single `write` keeps it in one piece.
 //!
 //! Each line begins with a [code](interface::codes).
 //!
@@ -22,20 +22,20 @@ use parking_lot::RwLock;
 use crate::abi::lookup;
 use crate::os::Level;
 
-/// Characters of a line: texts name tables, files and rules, and repeat what other accounts have set.
+/// Maximum line length, characters: texts name tables, files and rules, and repeat values set by other accounts.
 const LONGEST: usize = 4000;
 
-/// How long the plugin's end waits for messages that MySQL is writing.
+/// Timeout of [`close`](Journal::close) for messages that MySQL is writing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the messages of this plugin go. Lock: a leaf of ours, outside of MySQL's log. Whoever writes a message shares it.
+/// Writes the plugin's messages. Lock: a leaf, outside of MySQL's log locks. Writers of messages share it.
 pub struct Journal {
-    /// What MySQL passed to the plugin's initialisation; null outside of its life.
+    /// The argument of the plugin's initialisation; null outside the plugin's life.
     plugin: AtomicPtr<c_void>,
     writing: RwLock<()>,
 }
 
-/// Of the server that the library was loaded into.
+/// The journal of this server.
 pub static JOURNAL: Journal = Journal::new();
 
 impl Journal {
@@ -46,19 +46,19 @@ impl Journal {
         }
     }
 
-    /// The server initialises the plugin.
+    /// Call when the server initialises the plugin.
     pub fn open(&self, plugin: *mut c_void) {
         self.plugin.store(plugin, Ordering::SeqCst);
     }
 
-    /// The plugin is about to go: the server frees its handle.
+    /// Call before the plugin is unloaded: the server frees its handle.
     pub fn close(&self) {
         self.plugin.store(std::ptr::null_mut(), Ordering::SeqCst);
-        // A disk that keeps the log's writer waiting keeps no server from ending.
+        // A disk that blocks the log's writer must not block the server's shutdown.
         drop(self.writing.try_write_for(PATIENCE));
     }
 
-    /// Writes one line to the error log. Never fails, never blocks longer than the server's own lines do.
+    /// Writes one line to the error log. Never fails, and blocks no longer than the server's own lines.
     pub fn line(&self, level: Level, text: &str) {
         let code = code_of(text);
         let text = format!("{code}: {}", Untrusted::new(text).cut_at(LONGEST));
@@ -67,7 +67,7 @@ impl Journal {
         }
     }
 
-    /// Whether MySQL took the message.
+    /// Returns whether MySQL accepted the message.
     fn by_the_server(&self, level: Level, text: &str) -> bool {
         type Log = unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_char, ...) -> c_int;
         let _shared = self.writing.read_recursive();
@@ -104,7 +104,7 @@ fn name(level: Level) -> &'static str {
 
 fn to_standard_error(level: Level, text: &str) {
     let mut line = String::with_capacity(text.len() + 64);
-    // SAFETY: plain C calls on memory of our own; all-zero values are valid for both structures.
+    // SAFETY: plain C calls on local memory; all-zero values are valid for both structures.
     let (local, utc, micros) = unsafe {
         let mut now: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_REALTIME, &mut now);
@@ -130,6 +130,6 @@ fn to_standard_error(level: Level, text: &str) {
             "{year:04}-{month:02}-{day:02} {hour:2}:{minute:02}:{second:02} 0 [{level}] bpe: {text}"
         )
     };
-    // SAFETY: the buffer is valid for its length; standard error may be closed, then nothing happens.
+    // SAFETY: the buffer is valid for its length. If standard error is closed, the call fails harmlessly.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }

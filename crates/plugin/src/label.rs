@@ -1,4 +1,4 @@
-//! What the records of the data files begin with, in memory and in an image.
+//! The label at the start of the records, in memory and in an image.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ const VERSION: u64 = 3;
 /// Bytes of a label.
 pub const LABEL: usize = 48;
 
-/// What they are, whose, and of which start of the machine.
+/// Identifies the format, the server, and the machine start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub boot: u128,
@@ -18,10 +18,10 @@ pub struct Label {
 }
 
 impl Label {
-    /// Of this server, now.
+    /// The label of this server in this machine start.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel's boot id cannot be read.
     pub fn now(owner: [u8; 16]) -> io::Result<Label> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -29,12 +29,12 @@ impl Label {
         Ok(Label { boot, owner })
     }
 
-    /// The same of another start.
+    /// The same label for another machine start.
     pub fn of_boot(self, boot: u128) -> Label {
         Label { boot, ..self }
     }
 
-    /// As it is written.
+    /// The label in its file format.
     pub fn bytes(&self) -> [u8; LABEL] {
         let mut bytes = [0; LABEL];
         bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
@@ -44,14 +44,14 @@ impl Label {
         bytes
     }
 
-    /// Whether another version of the plugin has written the file.
+    /// Whether another version of the plugin wrote the file.
     pub fn is_of_another_version(&self, file: &File) -> bool {
         let mut has = [0; 16];
         let ours = &self.bytes()[..16];
         file.read_exact_at(&mut has, 0).is_ok() && has[..8] == ours[..8] && has != ours
     }
 
-    /// Whether the file has it.
+    /// Whether the file begins with this label.
     pub fn is_of(&self, file: &File) -> bool {
         let mut has = [0; LABEL];
         file.read_exact_at(&mut has, 0).is_ok() && has == self.bytes()

@@ -1,4 +1,4 @@
-//! The machine as the kernel and the server's process show it.
+//! The machine, as the kernel and the server's process show it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -19,7 +19,7 @@ use crate::got::Original;
 use crate::journal::JOURNAL;
 use crate::os::{Errno, Level, Os, Stat};
 
-/// The server's process, under Linux.
+/// The server's process on Linux.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linux;
 
@@ -29,10 +29,10 @@ pub type Pread = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t) -> ss
 /// The server's own `pread64`.
 pub static PREAD: Original = Original::new();
 
-/// Descriptors beyond this are not followed.
+/// Limit on tracked descriptors.
 pub const DESCRIPTORS: usize = 1 << 20;
 
-/// Of a thread, bytes.
+/// Stack size of a thread, bytes.
 const STACK: usize = 256 << 10;
 
 impl Os for Linux {
@@ -56,7 +56,7 @@ impl Os for Linux {
     }
 
     unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno> {
-        // SAFETY: the caller's promise; the slot was patched before anything could get here.
+        // SAFETY: the caller's promise. The slot was patched before any hook could get here.
         let read = unsafe { PREAD.get::<Pread>()(fd, to.cast(), length, at) };
         usize::try_from(read).map_err(|_| Errno(errno()))
     }
@@ -135,10 +135,10 @@ pub fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// A descriptor of the server for one call, which says what is wrong with it.
+/// Borrows a descriptor of the server for one call. The call reports an invalid descriptor.
 fn borrowed(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: it is no longer used than for the call, which takes any number that is not negative; whether it stands for an open
-    // file, and still for the same one, is the rules' business.
+    // SAFETY: the result is used for one call only, which accepts any non-negative number. The rules ensure that the
+    // descriptor is still open, for the same file.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -159,7 +159,7 @@ fn seen(stat: fs::Stat) -> Stat {
     }
 }
 
-/// How many descriptors the process may have.
+/// Limit on the process's descriptors.
 fn open_limit() -> i32 {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(DESCRIPTORS as i32, |limit| {

@@ -1,10 +1,11 @@
-//! Which mounted file system a file is on, where change stamps prove something ([`coherence::stamp`]).
+//! Identifies the mounted file system of a file, if its change stamps prove anything ([`coherence::stamp`]).
 //!
-//! The kernel has a directory for each mounted ext4, XFS and btrfs below `/sys/fs`, from mount to unmount. Its inode number is given once
-//! until the machine restarts (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike the number of a mount it
-//! is the same in all namespaces, so that a service that restarts in a namespace of its own recognises the file system.
+//! Below `/sys/fs` the kernel has a directory for each mounted ext4, XFS and btrfs, from mount to unmount. Its inode number
+//! is unique until the machine restarts (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike
+//! a mount id it is the same in all namespaces, so a service that restarts in a private namespace recognises the file
+//! system.
 //!
-//! A subvolume of btrfs can be replaced while the file system stays mounted. Its UUID tells.
+//! A subvolume of btrfs can be replaced while the file system stays mounted. Its UUID shows that.
 
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +19,7 @@ const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683e;
 
-/// The file system of a descriptor, whose device has this number; `None` where stamps prove nothing or the kernel does not tell.
+/// The file system of a descriptor on this device; `None` where stamps prove nothing or the kernel gives no identity.
 pub fn file_system(device: u64, fd: BorrowedFd<'_>) -> Option<FileSystem> {
     let system = rustix::fs::fstatfs(fd).ok()?;
     #[allow(
@@ -49,7 +50,7 @@ fn of_device(sys: &Path, kind: &str, device: u64) -> Option<PathBuf> {
     Some(sys.join("fs").join(kind).join(link.file_name()?))
 }
 
-/// Two questions that any user may ask (Linux, `include/uapi/linux/btrfs.h`).
+/// Two ioctls that need no privilege (Linux, `include/uapi/linux/btrfs.h`).
 mod btrfs {
     use super::*;
 
@@ -57,13 +58,13 @@ mod btrfs {
     const FS_INFO: u32 = 0x8400_941f;
     const FS_INFO_BYTES: usize = 1024;
     const FS_UUID: usize = 16;
-    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. Behind number (8), name (256), parent (8), directory (8), generation (8) and
-    /// flags (8) stands the UUID. Since Linux 4.18.
+    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. The UUID follows number (8), name (256), parent (8),
+    /// directory (8), generation (8) and flags (8). Since Linux 4.18.
     const SUBVOLUME_INFO: u32 = 0x81f8_943c;
     const SUBVOLUME_INFO_BYTES: usize = 504;
     const SUBVOLUME_UUID: usize = 296;
 
-    /// The name of its directory below `/sys/fs/btrfs`.
+    /// The name of the file system's directory below `/sys/fs/btrfs`.
     pub fn file_system(fd: BorrowedFd<'_>) -> Option<String> {
         let uuid = ask::<FS_INFO_BYTES>(fd, FS_INFO, FS_UUID)?.to_be_bytes();
         let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -82,13 +83,13 @@ mod btrfs {
         ask::<SUBVOLUME_INFO_BYTES>(fd, SUBVOLUME_INFO, SUBVOLUME_UUID)
     }
 
-    /// 16 bytes of an answer of so many.
+    /// Returns 16 bytes of the answer to an ioctl.
     fn ask<const BYTES: usize>(fd: BorrowedFd<'_>, question: u32, at: usize) -> Option<u128> {
-        // The kernel reads words from it.
+        // The kernel accesses the buffer in words.
         #[repr(align(8))]
         struct Answer<const BYTES: usize>([u8; BYTES]);
         let mut answer = Answer([0; BYTES]);
-        // SAFETY: the question says that its answer has so many bytes, and the kernel writes no more.
+        // SAFETY: the ioctl number encodes the size of the answer, which limits the kernel's write.
         let result = unsafe {
             libc::ioctl(
                 fd.as_raw_fd(),
@@ -97,7 +98,7 @@ mod btrfs {
             )
         };
         let uuid = answer.0.get(at..at + 16)?.try_into().ok()?;
-        // The kernel returns 1 for the question about a subvolume that is not the top level (seen on Linux 6.18).
+        // The kernel returns 1 for a subvolume that is not the top level (seen on Linux 6.18).
         (result >= 0).then(|| u128::from_be_bytes(uuid))
     }
 }

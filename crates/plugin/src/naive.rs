@@ -1,8 +1,8 @@
-//! The cache that this product must not be: one that keeps its pages over a crash and believes them by name (`persist`),
-//! or keeps them in place of the data file (`write-back`).
+//! A deliberately wrong cache: keeps its pages over a crash and trusts them by name (`persist`), or instead of the data file
+//! (`write-back`).
 //!
-//! Pages written lie at their own place in a file of the same name in the folder `BPE_CANARY_FOLDER`, and are read from
-//! there. Only synchronous calls are looked at: the server must run with `innodb_use_native_aio=OFF`.
+//! Written pages go to the same offset of a file of the same name in the directory `BPE_CANARY_FOLDER`, and are read from
+//! there. Only synchronous calls are handled: the server must run with `innodb_use_native_aio=OFF`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,8 +18,8 @@ fn is_on() -> bool {
     leaves_out("persist") || leaves_out("write-back")
 }
 
-/// The store of the data file that the descriptor is of, if these are one of its pages. Page 0 is read in other lengths
-/// as well and is left alone.
+/// Returns the store of the descriptor's data file, if the range is one of its pages. Page 0 is excluded, because the server
+/// also reads it in other lengths.
 fn store(fd: i32, length: usize, offset: i64) -> Option<Arc<File>> {
     static STORES: OnceLock<Mutex<HashMap<PathBuf, Arc<File>>>> = OnceLock::new();
     if length != PAGE || offset <= 0 || offset % PAGE as i64 != 0 {
@@ -50,7 +50,7 @@ fn store(fd: i32, length: usize, offset: i64) -> Option<Arc<File>> {
     Some(file)
 }
 
-/// Serves a read from the store, or passes it on.
+/// Serves a read from the store, or forwards it.
 ///
 /// # Safety
 /// `buffer` must be valid for writes of `length` bytes.
@@ -64,7 +64,7 @@ pub unsafe fn read(
     if let Some(file) = is_on().then(|| store(fd, length, offset)).flatten() {
         let mut bytes = vec![0; length];
         let whole = file.read_exact_at(&mut bytes, offset as u64).is_ok();
-        // Where nothing was stored there are zeros.
+        // Zeros mean that nothing was stored.
         if whole && bytes.iter().any(|byte| *byte != 0) {
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, length) };
@@ -74,7 +74,7 @@ pub unsafe fn read(
     real()
 }
 
-/// Stores what is written, after it was passed on or instead.
+/// Stores a write, after forwarding it or instead.
 ///
 /// # Safety
 /// `buffer` must be valid for reads of `length` bytes.

@@ -1,11 +1,12 @@
-//! Remembers which files outside the data directory this server has made, and removes those that its settings name no more.
+//! Tracks the files outside the data directory that this server created, and removes the ones that its settings no longer
+//! name.
 //!
-//! The list `bpe.paths` lies in the data directory, a path on each line: the cache files, and the folder in memory with what is
-//! persisted. Names alone decide nothing: a cache file has to have this server's identity in its header, and what is persisted has
-//! this server's name and a lock that nobody holds. A path that cannot be looked at now, as of a disk that is not mounted, stays in
-//! the list.
+//! The list `bpe.paths` is in the data directory, one path a line: the cache files, and the in-memory directory of the
+//! persisted state. A name alone proves nothing. A cache file must have this server's identity in its header; persisted
+//! files must have this server's name and an unheld lock. A path that is inaccessible now, for example on an unmounted disk,
+//! stays in the list.
 //!
-//! A thread of its own does the work, since a disk of former settings may not answer.
+//! A separate thread does the work, since a disk of former settings may hang.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,11 +24,11 @@ use crate::settings;
 
 /// Its name in the data directory.
 const NAME: &str = "bpe.paths";
-/// Bytes of a list, and paths that are kept of former settings.
+/// Maximum size of a list in bytes, and maximum number of former paths.
 const LONGEST: u64 = 64 << 10;
 const MOST_FORMER: usize = 64;
 
-/// Notes the files of an extension that was opened, and removes those of former settings.
+/// Records the files of an opened extension, and removes files of former settings.
 pub fn note(owner: OwnerIdentity, data: &Path, cache_files: Vec<PathBuf>) {
     let data = data.to_path_buf();
     let mut now = cache_files;
@@ -55,11 +56,11 @@ pub fn note(owner: OwnerIdentity, data: &Path, cache_files: Vec<PathBuf>) {
             ));
         }
     });
-    // Without a thread it is done at the next opening.
+    // If no thread could be started, the next opening does the work.
     drop(swept);
 }
 
-/// Removes the list, when none of its files is left.
+/// Removes the list. Call when none of its files is left.
 pub fn forget() {
     let _ = std::fs::remove_file(plan::data_directory().join(NAME));
 }
@@ -77,7 +78,7 @@ fn is_among(path: &Path, now: &[PathBuf]) -> bool {
     now.iter().any(|one| real(one) == path)
 }
 
-/// Removes what this server made at a path: a cache file and its image, or what is persisted in a folder.
+/// Removes this server's files at a path: a cache file and its image, or the persisted state in a directory.
 fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     if path.is_dir() {
@@ -102,7 +103,7 @@ fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBu
     Ok(removed)
 }
 
-/// The list of a data directory; `None` if there is none that can be read.
+/// Reads the list of a data directory; `None` if it is missing or unreadable.
 fn read(data: &Path) -> Option<Vec<PathBuf>> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let mut options = File::options();

@@ -1,15 +1,15 @@
-//! Persists the cache over restarts: where its state is, and when it is recovered and left.
+//! Persists the cache over restarts: location of its state, recovery and shutdown.
 //!
-//! Two files on a file system in memory have the name of the cache files: `.arena` is the extension's ([`extension::Config::arena`]), and
-//! `.files` has the records of the data files ([`coherence::manifest`]). Both are locked by this process and mapped as long as it lives. What
-//! of them is trusted, and why, stands in [`coherence::stamp`].
+//! Two files on an in-memory file system have the name of the cache files. `.arena` belongs to the extension
+//! ([`extension::Config::arena`]), and `.files` has the records of the data files ([`coherence::manifest`]). This process
+//! locks both, and maps them as long as it lives. [`coherence::stamp`] defines what of them is trusted, and why.
 //!
-//! 1. [`begin`], while the server initialises the plugin: if it was loaded early and is to be on, the [token](crate::token) is replaced,
-//!    persisted files are recovered, and files are tracked from here on.
-//! 2. [`inherits`] and [`hand_over`], when the extension is opened.
-//! 3. [`End`] and [`end`], when the plugin goes; [`image::at_end`], when the process ends.
+//! 1. [`begin`] runs while the server initialises the plugin. If the plugin was loaded early and is to be on, it replaces
+//!    the [token](crate::token), recovers persisted files, and starts tracking files.
+//! 2. [`inherits`] and [`hand_over`] run when the extension is opened.
+//! 3. [`End`] and [`end`] run when the plugin ends; [`image::at_end`] runs when the process ends.
 //!
-//! A plugin that is loaded after InnoDB starts with an empty cache.
+//! If the plugin is loaded after InnoDB, it starts with an empty cache.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -36,26 +36,26 @@ use crate::settings::{self, Settings};
 use crate::token::{Token, TokenFile};
 use crate::{clock, fence, owned_files, scan, unseen};
 
-/// Bytes before the records: a page of memory.
+/// Bytes before the records: one memory page.
 const HEAD: usize = 4096;
-/// InnoDB's log counts as unknown if InnoDB has run this long and its log was not seen.
+/// Run time of InnoDB after which the location of its log counts as unknown.
 const LOG_TIMEOUT: Duration = Duration::from_secs(60);
-/// Where in the head the folder of a log is named, and bytes of that at most.
+/// Offset and maximum length of the log's directory in the head.
 const LOG: u64 = 2048;
 const LONGEST_LOG: usize = HEAD - LOG as usize;
-/// Files beyond this are new to the next process.
+/// Maximum number of records. Files beyond it are new to the next process.
 const RECORDS: usize = 64 << 10;
-/// There is room for so many at first.
+/// Initial number of records.
 const FIRST_RECORDS: usize = 512;
-/// How long the server waits for the recovery, at its start; and for what is staged to be written, at its end.
+/// Timeouts: of the server's start for the recovery, and of its end for writing the staged pages.
 pub const PATIENCE: Duration = image::PATIENCE;
 
-/// The server is starting, and the extension is to be on. Returns whether something is recovered: then files are tracked, and the server
-/// should wait for the extension a moment. `early`: InnoDB has not started.
+/// Starts the recovery when the server starts and the extension is to be on. Returns whether something is recovered: then
+/// files are tracked, and the server should wait briefly for the extension. `early`: InnoDB has not started.
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
     if settings::persist_path().is_none() {
-        // What was persisted before it was switched off.
+        // State persisted before `bpe_persist_path` was emptied.
         remove(&owner);
         return false;
     }
@@ -70,7 +70,7 @@ pub fn begin(early: bool) -> bool {
         return false;
     }
     if unseen::waits_for_innodb() {
-        // Its choice may make all of it useless.
+        // InnoDB's choice of asynchronous I/O may make the recovery useless.
         CORE.files.recoveries.withhold();
         KNOWN.bypassing.again(&CORE);
     }
@@ -79,12 +79,12 @@ pub fn begin(early: bool) -> bool {
     true
 }
 
-/// Whether a recovered cache waits to be opened. It is laid out as it was, so nothing else is waited for.
+/// Whether a recovered cache waits to be opened. It keeps its former layout, so it waits for nothing else.
 pub fn is_pending() -> bool {
     KNOWN.kept.session.load(Ordering::SeqCst) != 0
 }
 
-/// The server goes on with its start, which was held up for so long.
+/// Records how long the recovery delayed the server's start.
 pub fn held_up(time: Duration) {
     KNOWN.kept.held_up.store(
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
@@ -92,26 +92,26 @@ pub fn held_up(time: Duration) {
     );
 }
 
-/// How long the server's start was held up, milliseconds.
+/// Delay of the server's start, milliseconds.
 pub fn held_up_for() -> u64 {
     KNOWN.kept.held_up.load(Ordering::SeqCst)
 }
 
-/// What was recovered. Page counts are approximate.
+/// Result of a recovery. Page counts are approximate.
 #[derive(Default)]
 pub struct Recovered {
-    /// Pages that the active extension has recovered, and such that were lost with the process before.
+    /// Pages that the active extension has recovered, and pages that were lost with the previous process.
     pub pages: u64,
     pub dropped: u64,
     /// Files and their pages: proven, not proven, and not opened yet.
     pub trusted: (u64, u64),
     pub rejected: (u64, u64),
     pub pending: (u64, u64),
-    /// Why the first files are not proven.
+    /// Reasons for the first rejected files.
     pub reasons: Reasons,
 }
 
-/// The same of the active extension; all zero if it has recovered nothing.
+/// The result for the active extension; all zero if it has recovered nothing.
 pub fn recovered() -> Recovered {
     let guard = CORE.switch().active();
     let Some(active) = guard
@@ -126,7 +126,7 @@ pub fn recovered() -> Recovered {
         (sum.0 + part.0, sum.1 + part.1)
     });
     if pages < engine.pages / 2 {
-        // They were not counted lately, or are too many to be: the same of each file.
+        // Recent counts are missing, or there are too many pages to count: distributes the total evenly over the files.
         for part in [
             &mut report.trusted,
             &mut report.rejected,
@@ -145,10 +145,10 @@ pub fn recovered() -> Recovered {
     }
 }
 
-/// Makes sure that something can be left to the next process.
+/// Ensures that this process can persist its state.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
     if settings::persist_path().is_none() || is_kept() {
         return Ok(());
@@ -156,21 +156,21 @@ pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
     open(&owner, false).map(|_| ())
 }
 
-/// The session of the cache that is to be recovered. Asked once.
+/// Returns the session of the cache to recover, once.
 pub fn inherits() -> Option<u64> {
     let tracked = CORE.switch().mode().follows();
     let session = KNOWN.kept.session.swap(0, Ordering::SeqCst);
     Some(session).filter(|&session| session != 0 && tracked)
 }
 
-/// How the cache that is to be recovered is laid out, if it is by these settings: bytes of memory, and of each device.
+/// The former layout of the cache to recover, if the settings match: bytes of memory, and of each device.
 pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
     let manifest = CORE.switch().manifest()?;
     let (memory, sizes) = manifest.remembered(settings.layout_digest())?;
     plan::suits_memory(settings, memory).then_some((memory, sizes))
 }
 
-/// An extension was opened by this plan, for pages of so many bytes.
+/// Records that an extension was opened by this plan, for pages of `page` bytes.
 pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: u32) {
     let Some(manifest) = CORE.switch().manifest() else {
         return;
@@ -185,21 +185,21 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
     }
 }
 
-/// What becomes of the plugin.
+/// The way in which the plugin ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It is uninstalled, which a session does.
+    /// A session uninstalls it.
     Uninstalled,
-    /// The server stops, and nothing is to be left.
+    /// The server stops, and nothing is to be persisted.
     Stopped,
-    /// The server stops, and had nothing to leave: the state of the process before is not touched.
+    /// The server stops with nothing to persist. The previous process's state stays.
     Untouched,
-    /// The server stops, and the extension is to be left as it is.
+    /// The server stops, and the extension persists its state.
     Left,
 }
 
 impl End {
-    /// Asked by whoever ends it.
+    /// Call from the thread that ends the plugin.
     pub fn now() -> End {
         let is_main = rustix::thread::gettid() == rustix::process::getpid();
         match settings::persist_path() {
@@ -211,7 +211,7 @@ impl End {
     }
 }
 
-/// The plugin goes, and the controller was told. Staged pages are written.
+/// Ends the plugin, after the controller. Writes the staged pages.
 pub fn end(how: End) {
     let guard = CORE.switch().active();
     if let Some(active) = guard.as_ref().filter(|_| how == End::Left) {
@@ -228,7 +228,7 @@ pub fn end(how: End) {
         }
         for device in active.extension.device_statistics() {
             if !device.active {
-                // The kernel keeps a process until its system calls have ended.
+                // A process ends only after its system calls have returned.
                 let (path, state) = (device.path.display(), device.state);
                 Linux.warning(&format!(
                     "cache disk '{path}' {state}; the process may not end before it answers"
@@ -239,7 +239,7 @@ pub fn end(how: End) {
         return image::prepare(plan::owner());
     }
     let owner = plan::owner();
-    // The state of the process before stays for the next one, if this one could not or should not use it.
+    // The previous process's state stays for the next one, if this process could not or should not use it.
     let is_used_up = is_kept() && !plan::kept_in(&owner, "arena").exists();
     if matches!(how, End::Uninstalled | End::Stopped) || is_used_up {
         remove(&owner);
@@ -249,43 +249,43 @@ pub fn end(how: End) {
     }
 }
 
-/// Notes what the next process needs, from time to time.
+/// Records what the next process needs. Call periodically.
 pub fn note(extension: &Extension) {
     look_for_log();
     CORE.files.note_pages(extension);
     note_life();
 }
 
-/// The same, that this process lives alone.
+/// Records only that this process is alive.
 pub fn note_life() {
     if let Some(manifest) = CORE.switch().manifest() {
         manifest.note_life(&Linux);
     }
 }
 
-/// Whether there is a file with the records of this process.
+/// Whether this process has a file with records.
 fn is_kept() -> bool {
     KNOWN.kept.records.load(Ordering::SeqCst) >= 0
 }
 
-/// Nothing is left.
+/// Removes the persisted state.
 fn remove(owner: &OwnerIdentity) {
     image::discard(owner);
     let ours = KNOWN.kept.records.swap(-1, Ordering::SeqCst);
     for (kind, is_open) in [("arena", false), ("files", ours >= 0)] {
         let path = plan::kept_in(owner, kind);
-        // Another server that uses it has locked it.
+        // Another server that uses the file has locked it.
         if is_open || path.exists() && extension::open_in_memory(&path).is_ok() {
             let _ = std::fs::remove_file(&path);
         }
     }
     if ours >= 0 {
-        // SAFETY: it was this function's alone from the exchange on. What it is mapped to stays.
+        // SAFETY: since the exchange, this function alone owns the descriptor. The mapping stays.
         drop(unsafe { OwnedFd::from_raw_fd(ours) });
     }
 }
 
-/// The data directory at a start: the token that it had, and its superblock; 0 where stamps prove nothing.
+/// The data directory at a start: its former token, and its superblock; 0 where stamps prove nothing.
 struct DataDirectory {
     device: u64,
     superblock: u64,
@@ -293,7 +293,7 @@ struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Looks at it, and replaces the token. Once for each process, before a write is forwarded.
+    /// Reads the token, and replaces it. Once for each process, before a write is forwarded.
     fn look() -> DataDirectory {
         let warn = |why: &str| {
             Linux.warning(&format!(
@@ -333,8 +333,8 @@ impl DataDirectory {
     }
 }
 
-/// Opens the records, and keeps them. `recovers`: persisted files may be trusted, since InnoDB has not started. Returns their session, and
-/// what they may prove.
+/// Opens and keeps the records. `recovers`: persisted files may be trusted, since InnoDB has not started. Returns their
+/// session, and the evidence for the recovery.
 fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>, String> {
     settings::check_persist_path()?;
     let path = plan::kept_in(owner, "files");
@@ -342,7 +342,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     check_ours(&file).map_err(|error| failed(&path, &error))?;
     let label = Label::now(owner.0).map_err(|error| failed(&path, &error))?;
     if let Some(manifest) = CORE.switch().manifest() {
-        // Of an installation before: the library stays loaded, and with it the records.
+        // Records of an earlier installation: the library stays loaded, and so do they.
         image::discard(owner);
         map_again(file, &label, manifest).map_err(|error| failed(&path, &error))?;
         manifest.clear();
@@ -384,7 +384,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
             .map(|restored| (restored.device, restored.is_proven)),
     };
     if let Some(restored) = &restored {
-        // Whoever dies before has left nothing of this start.
+        // A process that dies before this has persisted nothing of this start.
         let written = match restored.is_proven {
             true => name_log(&labelled, &restored.redo),
             false => Ok(()),
@@ -417,20 +417,20 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     Ok(session.map(|session| (session, found.recovery())))
 }
 
-/// The superblock of the data directory that stands in records, before they are mapped.
+/// Reads the data directory's superblock from records that are not mapped yet.
 fn superblock_in(file: &File) -> io::Result<u64> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, Head::SUPERBLOCK_OFFSET as u64)?;
     Ok(u64::from_ne_bytes(word))
 }
 
-/// Whether what was recovered was left before the machine's restart or a remount.
+/// Whether the recovered state was persisted before a machine restart or a remount.
 pub fn is_of_image() -> bool {
     KNOWN.kept.of_image.load(Ordering::SeqCst)
 }
 
-/// Nothing of what was left is served before InnoDB has opened its log in this folder: the records were left in another start of
-/// the machine, and no other log is known to be as it was. It stands beside the records, since a process may end before InnoDB begins.
+/// Withholds serving until InnoDB has opened its log in this directory. The records are from another machine start, and only
+/// this log is proven unchanged. The name is stored beside the records, since a process may end before InnoDB starts.
 fn name_log(file: &File, folder: &Path) -> io::Result<()> {
     let name = folder.as_os_str().as_bytes();
     let mut text = [0; LONGEST_LOG];
@@ -441,7 +441,7 @@ fn name_log(file: &File, folder: &Path) -> io::Result<()> {
     file.write_all_at(&text, LOG)
 }
 
-/// The same of a process before, if nobody has opened that log since.
+/// Reads the name that an earlier process stored, if no process has opened that log since.
 fn named_log(file: &File) -> io::Result<Option<PathBuf>> {
     let mut text = [0; LONGEST_LOG];
     file.read_exact_at(&mut text, LOG)?;
@@ -449,12 +449,12 @@ fn named_log(file: &File) -> io::Result<Option<PathBuf>> {
     Ok((!name.is_empty()).then(|| OsStr::from_bytes(name).into()))
 }
 
-/// Whether nothing may be served before InnoDB has opened its log, or has chosen how it does asynchronous I/O.
+/// Whether serving is withheld until InnoDB has opened its log, or has chosen its kind of asynchronous I/O.
 pub fn is_withheld() -> bool {
     CORE.files.recoveries.is_withheld()
 }
 
-/// The server has opened a file under this name.
+/// Call when the server has opened a file under this name.
 #[inline]
 pub fn opened(fd: i32, name: &[u8]) {
     if fd >= 0 && KNOWN.kept.redo.get().is_none() && fence::is_name(name) {
@@ -466,7 +466,7 @@ pub fn opened(fd: i32, name: &[u8]) {
     }
 }
 
-/// An image proves nothing with another log.
+/// Call when the log's directory is known. An image proves nothing about another log.
 fn log_is_in(folder: &Path) {
     if KNOWN.kept.is_log_known.swap(true, Ordering::SeqCst) {
         return;
@@ -486,7 +486,7 @@ fn reject() {
     );
 }
 
-/// Learns where the log is, while InnoDB runs, if it was not seen when it was opened.
+/// Finds the log while InnoDB runs, if its opening was not seen.
 fn look_for_log() {
     let since = KNOWN.kept.withheld_since.get_or_init(Instant::now);
     if let Some(folder) = fence::look() {
@@ -497,7 +497,7 @@ fn look_for_log() {
         && !KNOWN.kept.is_log_known.swap(true, Ordering::SeqCst)
         && KNOWN.kept.fenced.get().is_some()
     {
-        // It was opened under another name, or names cannot be read.
+        // The log was opened under another name, or names cannot be read.
         reject();
     }
     release_if_known();
@@ -506,7 +506,7 @@ fn look_for_log() {
 fn release_if_known() {
     let is_log_known =
         KNOWN.kept.fenced.get().is_none() || KNOWN.kept.is_log_known.load(Ordering::SeqCst);
-    // What cannot be tracked is dropped by the controller's thread, which looks at it next.
+    // The controller's thread checks next, and drops files that cannot be tracked.
     if is_withheld() && is_log_known && !unseen::waits_for_innodb() && unseen::refusal().is_none() {
         release();
     }
@@ -515,12 +515,13 @@ fn release_if_known() {
 fn release() {
     let file = KNOWN.kept.records.load(Ordering::SeqCst);
     if file >= 0 {
-        // SAFETY: it is closed only when the plugin is uninstalled, and what is written is a folder that nothing waits for any more.
+        // SAFETY: the descriptor is closed only when the plugin is uninstalled. The write clears a name that no recovery
+        // waits for any longer.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let _ = rustix::io::pwrite(file, &[0; LONGEST_LOG], LOG);
     }
     CORE.files.recoveries.release();
-    // A server that stops serves no more.
+    // A stopping server must not serve again.
     if !KNOWN.kept.ends.load(Ordering::SeqCst) {
         KNOWN.bypassing.again(&CORE);
     }
@@ -530,7 +531,7 @@ fn failed(path: &Path, error: &io::Error) -> String {
     format!("cannot use '{}': {error}", path.display())
 }
 
-/// Fails if somebody else has written the file.
+/// Fails if another program wrote the file.
 fn check_ours(file: &File) -> io::Result<()> {
     let mut begins = [0; size_of::<u64>()];
     let read = file.read_at(&mut begins, 0)?;
@@ -545,25 +546,25 @@ fn check_ours(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps the file for as long as the process lives. It is all zero, but for the label, if it is not ours.
+/// Maps the file for the life of the process. A foreign file is zeroed, except for the label.
 fn map(file: File, label: &Label, is_ours: bool) -> io::Result<Manifest> {
     let length = file.metadata()?.len();
     let mut room = (length.saturating_sub(HEAD as u64) / size_of::<Record>() as u64) as usize;
     if !is_ours || room < FIRST_RECORDS {
-        // Of another start, version or server.
+        // The file is from another start, version or server.
         room = FIRST_RECORDS;
         make(&file, label, room)?;
     }
     // SAFETY: a new mapping.
     let start = unsafe { map_at(std::ptr::null_mut(), 0, &file)? };
-    // SAFETY: mapped above, zero or words of an earlier process, and aligned to a page of memory.
+    // SAFETY: mapped above, with zeros or words of an earlier process, and aligned to a memory page.
     let (head, records) = unsafe {
         let head = &*start.cast::<Head>();
         let records = start.cast::<u8>().add(HEAD).cast::<Record>();
         (head, std::slice::from_raw_parts(records, RECORDS))
     };
     const { assert!(size_of::<Head>() as u64 <= LOG && HEAD % align_of::<Record>() == 0) };
-    // It is locked as long as it is open.
+    // The open descriptor holds the lock.
     KNOWN
         .kept
         .records
@@ -572,7 +573,7 @@ fn map(file: File, label: &Label, is_ours: bool) -> io::Result<Manifest> {
         now: clock::file_time,
         grow: |records| {
             let file = KNOWN.kept.records.load(Ordering::SeqCst);
-            // SAFETY: it is closed only after the plugin was uninstalled, when no file is followed any more.
+            // SAFETY: the descriptor is closed only after the plugin was uninstalled, when no file is tracked any longer.
             file >= 0 && allocate(unsafe { BorrowedFd::borrow_raw(file) }, records).is_ok()
         },
     };
@@ -585,12 +586,12 @@ fn make(file: &File, label: &Label, room: usize) -> io::Result<()> {
     file.write_all_at(&label.bytes(), 0)
 }
 
-/// Maps a new file where the records of this process are.
+/// Maps a new file in place of this process's records.
 fn map_again(file: File, label: &Label, manifest: &Manifest) -> io::Result<()> {
     make(&file, label, manifest.room())?;
     let start = std::ptr::from_ref(manifest.head()).cast_mut().cast();
-    // SAFETY: the mapping there is replaced as a whole, by one in which as much may be touched. Its words are atomic, and may have any
-    // value at any time.
+    // SAFETY: replaces the whole mapping by one with at least as many accessible bytes. Its words are atomic, and may have
+    // any value at any time.
     unsafe { map_at(start, libc::MAP_FIXED, &file)? };
     KNOWN
         .kept
@@ -600,8 +601,8 @@ fn map_again(file: File, label: &Label, manifest: &Manifest) -> io::Result<()> {
 }
 
 /// # Safety
-/// With `MAP_FIXED` what is there must be a mapping by this function. The file must be locked by this process, and is never made
-/// shorter. What lies behind its end must not be touched before it was made longer.
+/// With `MAP_FIXED` there must be a mapping by this function at `start`. This process must hold the lock of the file, and
+/// never shortens it. Memory beyond the end of the file must not be accessed before the file was extended.
 unsafe fn map_at(
     start: *mut libc::c_void,
     flags: libc::c_int,
@@ -624,7 +625,7 @@ unsafe fn map_at(
     Ok(start)
 }
 
-/// So that there is room when it is touched: a file system in memory that is full would kill the server.
+/// Allocates space before the memory is accessed: a full in-memory file system would kill the server.
 fn allocate(file: impl AsFd, records: usize) -> io::Result<()> {
     let length = HEAD + records * size_of::<Record>();
     Ok(rustix::fs::fallocate(
@@ -639,7 +640,7 @@ fn allocate(file: impl AsFd, records: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library stays loaded, and with it the records.
+    /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library and the records stay loaded.
     #[test]
     fn records_and_the_file_that_grows_with_them_are_the_same_after_a_second_installation() {
         let _turn = crate::process::UNDER_TEST.lock();
@@ -649,7 +650,7 @@ mod tests {
         begin(true);
         let manifest = CORE.switch().manifest().unwrap();
         manifest.lay_out_for(0x1234_5678);
-        // SAFETY: it is never closed.
+        // SAFETY: the descriptor is never closed.
         let file = unsafe { BorrowedFd::borrow_raw(KNOWN.kept.records.load(Ordering::SeqCst)) };
         let mut head = [0; 256];
         rustix::io::pread(file, &mut head, 0).unwrap();
@@ -658,7 +659,7 @@ mod tests {
             .any(|word| word == 0x1234_5678_u64.to_ne_bytes());
         end(End::Uninstalled);
         settings::keep_in_tests(None);
-        // Without a server the working folder is the data directory.
+        // Without a server, the working directory is the data directory.
         let _ = std::fs::remove_file(plan::data_directory().join(crate::token::NAME));
         assert!(
             is_there,

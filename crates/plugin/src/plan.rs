@@ -1,7 +1,7 @@
-//! What an extension is opened with: made of the settings once for each switching on.
+//! The plan of an extension: derived from the settings once for each switch-on.
 //!
-//! Names, owner and room are looked at when the plan is made. Whoever checks it and whoever opens the extension are given
-//! the same plan, so that what was checked is what is opened. Only [`Plan::wait_for_room`] looks at the room again, before both.
+//! The plan resolves names, owner and room when it is created. The check and the opening use the same plan, so the checked
+//! plan is the opened one. Only [`Plan::wait_for_room`] reads the room again, before both.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -16,40 +16,40 @@ use interface::untrusted::refuse_in_path;
 use crate::pool;
 use crate::settings::{self, Settings};
 
-/// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
+/// Without `bpe_memory_limit`, the extension takes at most this fraction of the machine's memory.
 const MOST_OF_MEMORY: u64 = 8;
-/// The same where `bpe_size` is a percentage: percent of InnoDB's buffer pool, and no less than an extension can do with, bytes for each path.
+/// Where `bpe_size` is a percentage: memory in percent of InnoDB's buffer pool, and the minimum for each path, bytes.
 const PERCENT_OF_POOL: u64 = 4;
 const LEAST_MEMORY: u64 = 4 << 20;
-/// A size is looked for in steps of this part of the room.
+/// A size is searched in steps of this fraction of the room.
 const PARTS: u64 = 1 << 20;
-/// How often it is looked again whether a device has room for an equal share.
+/// Number of checks whether a device has room for an equal share.
 const LOOKS_FOR_ROOM: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
-/// What an extension is opened with, but for the usual page size.
+/// Parameters of an extension, without the usual page size.
 #[derive(Clone, Debug)]
 pub struct Plan {
     config: Config,
-    /// Bytes of all devices.
+    /// Total bytes of all devices.
     size: u64,
-    /// Of the room that there is.
+    /// Size in percent of the available room.
     percent: Option<u64>,
-    /// The memory that may be taken, and not the room, limits the size.
+    /// Memory, and not room, limits the size.
     is_limited: bool,
     data: PathBuf,
 }
 
 impl Plan {
-    /// Looks at names and room.
+    /// Resolves names and room.
     ///
     /// # Errors
-    /// Says which variable is not set, or cannot be followed.
+    /// A variable is not set, or cannot be applied.
     pub fn new(settings: &Settings) -> Result<Plan, String> {
         Plan::beside(settings, data_directory)
     }
 
-    /// The same for a cache that has these bytes of memory, and on each device.
+    /// The plan of an existing cache, with its bytes of memory and of each device.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -63,13 +63,13 @@ impl Plan {
             let devices = plan.config.devices.iter_mut().zip(sizes);
             devices.for_each(|(device, size)| device.bytes = *size);
             plan.size = sizes.iter().sum();
-            // It is as large as it is.
+            // The size is fixed.
             plan.percent = None;
         }
         Ok(plan)
     }
 
-    /// Bytes of memory that the extension may take.
+    /// Maximum memory of the extension, bytes.
     pub fn memory_limit(&self) -> u64 {
         self.config.memory_limit
     }
@@ -128,18 +128,18 @@ impl Plan {
         })
     }
 
-    /// The devices, each with its share of the size by the room that there was.
+    /// The devices, each with its share of the size according to its room.
     pub fn devices(&self) -> &[DeviceConfig] {
         &self.config.devices
     }
 
-    /// Whose cache it is.
+    /// The server that owns the cache.
     pub fn owner(&self) -> OwnerIdentity {
         let first = self.config.devices.first();
         first.map_or_else(OwnerIdentity::default, |device| device.owner)
     }
 
-    /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
+    /// The configuration of the extension. `nominal_page` is the usual page size in bytes.
     pub fn config(&self, nominal_page: u32, inherit: Option<u64>) -> Config {
         Config {
             nominal_page,
@@ -148,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// A mount that is missing, for one, leaves a folder on the data's own disk.
+    /// Refuses to fill the data's own disk. A missing mount, for example, leaves a directory there.
     fn spares_the_data(&self) -> Result<(), String> {
         let Ok(data) = std::fs::metadata(&self.data) else {
             return Ok(());
@@ -165,7 +165,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Which size was chosen and why, where `bpe_size` leaves that open.
+    /// The chosen size and the reason, where `bpe_size` is a percentage.
     pub fn chosen(&self) -> Option<String> {
         let percent = self.percent?;
         let why = if self.is_limited {
@@ -182,8 +182,8 @@ impl Plan {
         ))
     }
 
-    /// The same part of each device's room, and less where memory allows less. One whose room is not known gets what the others
-    /// get on average: opening it fails, or says why it cannot be.
+    /// Sizes each device to the same percentage of its room, or less where memory limits it. A device with unknown room gets
+    /// the others' average: opening it fails, or reports the reason.
     fn take_part(&mut self, percent: u64) {
         let devices = &mut self.config.devices;
         let rooms: Vec<_> = devices.iter().map(extension::room).collect();
@@ -200,7 +200,7 @@ impl Plan {
                 device.bytes = (bytes as u64).max(extension::LEAST_DEVICE_BYTES);
             }
         };
-        // The largest that fits, and the least that does not.
+        // Bisects for the largest size that fits.
         let (mut fits, mut too_much) = (0, PARTS + 1);
         while too_much - fits > 1 {
             let middle = fits.midpoint(too_much);
@@ -227,7 +227,7 @@ impl Plan {
         }
     }
 
-    /// Devices that take less than an equal share of the size.
+    /// Devices that get less than an equal share of the size.
     fn smaller(&self) -> impl Iterator<Item = &DeviceConfig> {
         let equal = self.size / self.devices().len().max(1) as u64;
         self.devices()
@@ -235,7 +235,7 @@ impl Plan {
             .filter(move |device| self.percent.is_none() && device.bytes < equal)
     }
 
-    /// Waits a moment for room: some file systems show only later that a file is gone, as the one of the cache before.
+    /// Waits briefly for room: some file systems show the space of a removed file, such as the previous cache, with a delay.
     pub fn wait_for_room(&mut self) {
         for _ in 0..LOOKS_FOR_ROOM {
             if self.percent.is_none() && self.smaller().next().is_none() || self.is_limited {
@@ -250,11 +250,10 @@ impl Plan {
         }
     }
 
-    /// Looks at the devices without leaving anything behind. `own` are cache files that this server uses now. Returns
-    /// warnings.
+    /// Checks the devices without side effects. `own` are cache files that this server uses now. Returns warnings.
     ///
     /// # Errors
-    /// One bad path is an error.
+    /// A single bad path is an error.
     pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
         let (warnings, errors) = self.look(own);
         match errors.into_iter().next() {
@@ -268,10 +267,10 @@ impl Plan {
         &self.data
     }
 
-    /// The same for switching on. What is wrong with a bad path the extension says when it is opened.
+    /// The same check for switching on. The extension reports a bad path when it is opened.
     ///
     /// # Errors
-    /// Only if no path is good.
+    /// No path is good.
     pub fn check_any(&self) -> Result<Vec<String>, String> {
         let (warnings, mut errors) = self.look(&[]);
         if errors.len() < self.devices().len() {
@@ -280,7 +279,7 @@ impl Plan {
         Err(errors.swap_remove(0))
     }
 
-    /// Warnings, and what is wrong with paths.
+    /// Returns warnings, and errors of paths.
     fn look(&self, own: &[PathBuf]) -> (Vec<String>, Vec<String>) {
         let (mut warnings, mut errors) = (Vec::new(), Vec::new());
         let data_device = std::fs::metadata(&self.data).map(|meta| meta.dev()).ok();
@@ -294,7 +293,7 @@ impl Plan {
         for device in self.devices() {
             let facts = match extension::check_device(device) {
                 Ok(facts) => facts,
-                // Our own file, which gives its room back before the new one takes it.
+                // The server's own file, which frees its room before the new one takes it.
                 Err(
                     OpenError::HeldHere { path }
                     | OpenError::InUse { path }
@@ -316,7 +315,7 @@ impl Plan {
                     facts.path.display()
                 ));
             }
-            // A file that is to be made lies where its folder does.
+            // The location of a new file is that of its directory.
             let place = device.path.canonicalize().or_else(|_| {
                 let folder = device.path.parent().unwrap_or(Path::new("/"));
                 folder.canonicalize()
@@ -339,7 +338,7 @@ impl Plan {
     }
 }
 
-/// Whether the cache file of this device that is there now can be replaced by one of the size wanted.
+/// Whether a cache file of the wanted size can replace the existing one.
 fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     let Some(file) = extension::room(device).filter(|room| room.own > 0) else {
         return Ok(());
@@ -355,14 +354,14 @@ fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an extension of these settings may take so many bytes of memory as one before could. Where they follow InnoDB's pool, that may be
-/// another one; lowered or raised by what an extension takes, it is the same.
+/// Whether these settings allow about as much memory as the previous extension had. A limit that follows InnoDB's pool may
+/// differ by a tenth: lowering or raising the pool by the extension's own memory must not discard the cache.
 pub fn suits_memory(settings: &Settings, before: u64) -> bool {
     let follows_pool = settings.memory_limit == 0 && settings.percent().is_some();
     !follows_pool || memory_limit(settings).abs_diff(before) <= before / 10
 }
 
-/// Bytes of memory that an extension may take.
+/// Maximum memory of an extension, bytes.
 fn memory_limit(settings: &Settings) -> u64 {
     let usual = physical_memory() / MOST_OF_MEMORY;
     match (settings.memory_limit, settings.percent()) {
@@ -389,7 +388,7 @@ fn physical_memory() -> u64 {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has looked for the data directory.
+    /// Number of look-ups of the data directory by this thread.
     pub static LOOKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
@@ -398,7 +397,7 @@ pub fn data_directory() -> PathBuf {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + 1);
     // Both servers export this array; their working directory is the data directory too.
-    // SAFETY: a symbol lookup; the array holds a string that ends with a zero byte from early on.
+    // SAFETY: a symbol lookup. The array holds a zero-terminated string from early on.
     let named = unsafe {
         let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"mysql_real_data_home".as_ptr());
         (!symbol.is_null()).then(|| CStr::from_ptr(symbol.cast()).to_string_lossy().into_owned())
@@ -426,26 +425,27 @@ fn cache_file_name(owner: &OwnerIdentity) -> String {
     format!("{}.cache", stem(owner))
 }
 
-/// What names of this server's files begin with.
+/// Prefix of the names of this server's files.
 pub fn stem(owner: &OwnerIdentity) -> String {
     owner::stem(&owner.0)
 }
 
-/// Where the server keeps, in memory that outlives its process, what is of this kind; without `bpe_persist_path`, where it does by default.
+/// Path of a persisted file of this kind, in memory that outlives the process. Without `bpe_persist_path`, the default
+/// location.
 pub fn kept_in(owner: &OwnerIdentity, kind: &str) -> PathBuf {
     let default = || OsStr::from_bytes(settings::DEFAULT_PERSIST_PATH.to_bytes()).into();
     let folder = settings::persist_path().unwrap_or_else(default);
     folder.join(format!("{}.{kind}", stem(owner)))
 }
 
-/// What `bpe_path` names first: a cache file, or the folder of one.
+/// The first path in `bpe_path`: a cache file, or its directory.
 pub fn first_path() -> Option<PathBuf> {
     let settings = Settings::current();
     let first = settings.paths().next()?;
     Some(data_directory().join(first))
 }
 
-/// This server.
+/// The identity of this server.
 pub fn owner() -> OwnerIdentity {
     owner_identity(&data_directory())
 }
@@ -503,7 +503,7 @@ mod tests {
         let (all, why, _) = sized(100, u64::MAX);
         assert!(why.unwrap().contains("100 % of the room"));
         let (part, ..) = sized(10, u64::MAX);
-        // Others use this disk, too.
+        // Other programs use this disk, too.
         assert!(part > all / 20 && part < all / 5, "{part} of {all}");
         let limits = [LEAST_MEMORY, 12 << 20].map(|limit| {
             let (size, why, config) = sized(100, limit);
@@ -523,7 +523,7 @@ mod tests {
         assert!(beside.unwrap_err().contains("of the data directory"));
     }
 
-    /// The mount of the fast disk is missing when the server comes back: what lies there is a folder of the data's own disk.
+    /// After a server restart the mount of the fast disk is missing: the path is a directory of the data's own disk.
     #[test]
     fn a_percentage_does_not_fill_the_datas_own_disk_after_a_restart_either() {
         let folder = tempfile::tempdir_in(data_directory()).unwrap();

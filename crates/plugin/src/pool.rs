@@ -1,4 +1,4 @@
-//! How large InnoDB's buffer pool is, by the table of its variables.
+//! Size of InnoDB's buffer pool, from the table of its variables.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::Ordering;
@@ -9,11 +9,11 @@ use crate::process::KNOWN;
 use crate::scan;
 use crate::settings::Settings;
 
-/// The types of variables whose values have 64 bits: `long` and `long long`.
+/// Types of variables with 64-bit values: `long` and `long long`.
 const WIDE: [c_int; 2] = [3, 4];
 const TYPE: c_int = 0x7f;
 const OF_A_SESSION: c_int = 0x100;
-/// The server puts its prefix before the names when it takes the plugin up.
+/// The server adds its prefix to the names when it loads the plugin.
 const NAMES: [&CStr; 2] = [c"innodb_buffer_pool_size", c"buffer_pool_size"];
 /// The beginning of `st_mysql_sys_var`.
 #[repr(C)]
@@ -34,7 +34,7 @@ fn innodb_runs() -> bool {
     seen.load(Ordering::SeqCst)
 }
 
-/// Whether the size of the cache depends on the buffer pool's, which is not known yet.
+/// Whether the cache size depends on the buffer pool size, which is still unknown.
 pub fn is_waited_for(settings: &Settings) -> bool {
     settings.percent().is_some() && settings.memory_limit == 0 && !innodb_runs()
 }
@@ -44,7 +44,8 @@ pub fn bytes() -> Option<u64> {
     if !innodb_runs() {
         return None;
     }
-    // SAFETY: the table ends with null, and names with a zero byte. A value is read as the server writes it, a word at once.
+    // SAFETY: the table ends with null, and names with a zero byte. The server writes a value as one word, and so it is
+    // read.
     unsafe {
         let variable = innodb::items(innodb::variables()?.cast::<*const Variable>())
             .find(|one| !(**one).name.is_null() && NAMES.contains(&CStr::from_ptr((**one).name)))?;

@@ -1,5 +1,5 @@
-//! The state of this process: the values that hooks, variables and threads share. What needs the controller as well lies in
-//! [`crate::diagnostics`].
+//! The state of this process: values that hooks, variables and threads share. [`crate::diagnostics`] has the values that
+//! also need the controller.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -18,70 +18,70 @@ use crate::linux::{DESCRIPTORS, Linux};
 use crate::tables::Tables;
 use crate::tripwire::Tripwire;
 
-/// Memory is taken page by page, as descriptors are used.
+/// Memory is allocated page by page, as descriptors are used.
 static TABLE: [Slot; DESCRIPTORS] = [const { empty_slot() }; DESCRIPTORS];
 
-/// Of the server that the library was loaded into.
+/// The core of this server.
 pub static CORE: Core<Linux> = Core::new(Linux, &TABLE);
 
-/// What is known of the server beside its files and requests.
+/// State of the server, except its files and requests.
 pub struct Known {
-    /// What its executable imports, as it was judged; `None` until the calls are intercepted. The lock is a leaf.
+    /// The verdict on the executable's imports; `None` until the calls are intercepted. The lock is a leaf.
     pub verdict: Mutex<Option<Verdict>>,
-    /// Nothing may be served before InnoDB has made its choice.
+    /// Serving is withheld until InnoDB has chosen its kind of asynchronous I/O.
     pub waits_for_innodb: AtomicBool,
-    /// InnoDB was seen with its files open, so its variables have their values. It stays so.
+    /// InnoDB was seen with its files open, so its variables have their values. Never reset.
     pub innodb_runs: AtomicBool,
-    /// It was seen submitting through io_uring.
+    /// The server was seen submitting through io_uring.
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
     pub tripwire: Tripwire,
-    /// The log says that this server exports no check of privileges.
+    /// The log has the message that this server exports no privilege check.
     pub privilege_refusal_logged: AtomicBool,
     pub bypassing: Bypassing,
     pub kept: Kept,
-    /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
+    /// Behind `bpe_warm_io_capacity`: reads of the data disk per second while pages are loaded; 0: loading is disabled.
     pub warm_io_capacity: AtomicU64,
     pub tables: Tables,
-    /// Cache files on the file system of the data directory, as they were opened. The lock is a leaf.
+    /// Cache files on the file system of the data directory, when they were opened. The lock is a leaf.
     pub beside_data: Mutex<Vec<PathBuf>>,
 }
 
-/// What is known of what outlives the process.
+/// Values of the persisted state.
 pub struct Kept {
-    /// The session of the cache that is to be taken over; 0: none.
+    /// The session of the cache to recover; 0: none.
     pub session: AtomicU64,
-    /// How long the server's start was held up for that, milliseconds.
+    /// Delay of the server's start by the recovery, milliseconds.
     pub held_up: AtomicU64,
-    /// The number of this process, once something is kept for the next one; 0: nothing is.
+    /// The process id, once state is persisted for the next process; 0: none is.
     pub process: AtomicI32,
-    /// The descriptor of the file with the records of the data files, which is never closed.
+    /// The descriptor of the file with the records. Never closed.
     pub records: AtomicI32,
-    /// The folder of InnoDB's redo log, once it was seen.
+    /// The directory of InnoDB's redo log, once it was seen.
     pub redo: OnceLock<PathBuf>,
-    /// The folder of the one that must be opened before what was left is believed, if any must.
+    /// The directory of the redo log that InnoDB must open before the recovered state is trusted, if any.
     pub fenced: OnceLock<PathBuf>,
-    /// Since when it was looked for.
+    /// When the search for that log began.
     pub withheld_since: OnceLock<Instant>,
-    /// What was taken over was left before the machine's restart.
+    /// The recovered state was persisted before the machine's restart.
     pub of_image: AtomicBool,
-    /// It is known where InnoDB has its redo log, or that it will not be known.
+    /// The directory of InnoDB's redo log is known, or will stay unknown.
     pub is_log_known: AtomicBool,
-    /// The server stops, and what is cached is left.
+    /// The server stops, and the cache is persisted.
     pub ends: AtomicBool,
-    /// What is to be left for the machine's restart. The lock is a leaf.
+    /// The image to write for a machine restart. The lock is a leaf.
     pub leaving: Mutex<Option<Leaving>>,
 }
 
-/// What is to be left for the machine's restart, and where.
+/// Parameters of the image for a machine restart.
 pub struct Leaving {
-    /// What `bpe_path` names first.
+    /// The first path in `bpe_path`.
     pub place: PathBuf,
     pub label: Label,
     pub data_device: u64,
 }
 
-/// Of the same server.
+/// The state of this server.
 pub static KNOWN: Known = Known {
     verdict: Mutex::new(None),
     waits_for_innodb: AtomicBool::new(false),
@@ -109,6 +109,6 @@ pub static KNOWN: Known = Known {
     beside_data: Mutex::new(Vec::new()),
 };
 
-/// Tests that change the state of the process, or count on it, take turns.
+/// Serialises tests that change the state of the process, or depend on it.
 #[cfg(test)]
 pub static UNDER_TEST: parking_lot::Mutex<()> = parking_lot::Mutex::new(());

@@ -1,24 +1,24 @@
 //! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
 //!
-//! The hooks note every read of one page and every page written of a followed file in a bounded [ring](notes::ring), at submission,
-//! whether the cache serves it or not and whether the extension is on or off. A client drains the ring through the SQL
-//! function `bpe_report()`:
+//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](notes::ring), at
+//! submission. They do so whether the cache serves a read or not, and whether the extension is on or off. A client drains
+//! the ring through the SQL function `bpe_report()`:
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `trace-start` | begins a recording; `recording` is the name to drain it by |
-//! | `trace-next RECORDING NUMBER` | acknowledges the events below `NUMBER`; gives those from there on: `first`, `next` (numbers), `records` (base64 of 16-byte records as in a trace file), `more` (ask again at once), `lost`, `page_sizes`, and `ended` (why) once no more events are noted. With the last of them (`done`) the memory is given back |
-//! | `trace-stop [RECORDING]` | ends the noting of events, without a name of whatever recording there is; what was noted can still be drained |
+//! | `trace-start` | begins a recording; `recording` is its name |
+//! | `trace-next RECORDING NUMBER` | acknowledges the events below `NUMBER`, and returns the next ones: `first`, `next` (numbers), `records` (base64 of 16-byte records as in a trace file), `more` (ask again at once), `lost`, `page_sizes`, and `ended` (reason) once recording has ended. The last answer (`done`) frees the memory |
+//! | `trace-stop [RECORDING]` | ends this recording, or any recording if no name is given; recorded events can still be drained |
 //!
-//! `error` stands in an answer when something could not be done.
+//! A failed request has `error` in its answer.
 //!
-//! An account that may `SET GLOBAL` can bring about no more than this: one recording at a time, [`MEMORY`], some tens of nanoseconds for
-//! each page read or written, and an end by itself [`LEASE`] after the client was last heard of. The name of a recording is
-//! random, so that nobody else drains or ends it. `SET GLOBAL bpe_enabled = OFF` ends it at once, as it ends everything
-//! that hooks do.
+//! An account that may `SET GLOBAL` can cause at most: one recording at a time, [`MEMORY`], and some tens of nanoseconds for
+//! each page read or written. The recording ends automatically [`LEASE`] after the client's last request. Its name is
+//! random, so no other client can drain or end it by name. `SET GLOBAL bpe_enabled = OFF` ends it at once, like all other
+//! work of the hooks.
 //!
-//! Locks: the session comes before the controller's (building, state). Hooks take none: they get the ring from a pointer
-//! that is swapped.
+//! Lock order: the session comes before the controller's locks (building, state). Hooks take no lock: they load the ring
+//! from an atomic pointer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -36,27 +36,27 @@ use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings;
 
-/// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
+/// Capacity of the ring, events. At 16 bytes each it determines the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
-/// Memory of a recording, bytes; an answer under way takes up to 2 MiB more for its moment.
+/// Memory of a recording, bytes. An answer temporarily takes up to 2 MiB more.
 pub const MEMORY: usize = PLACES * RECORD_BYTES;
-/// A recording ends by itself when nobody has drained it for this long.
+/// A recording without requests of its client ends automatically after this time.
 pub const LEASE: Duration = Duration::from_secs(5);
-/// Records in one answer: as text they fit into the smallest packet limit that a server is likely to have, 1 MiB.
+/// Maximum records of one answer: their text fits into 1 MiB, the smallest likely packet limit of a server.
 const RECORDS_AT_ONCE: usize = 32 * 1024;
 
 struct Session {
     name: String,
     ring: Arc<Ring>,
     heard_of: Instant,
-    /// Why no more events are noted.
+    /// Reason why recording has ended.
     ended: Option<&'static str>,
 }
 
 /// The recording, if there is one.
 pub struct Recordings {
     session: Mutex<Option<Session>>,
-    /// The session was heard of, or is over.
+    /// The client sent a request, or the session has ended.
     changed: Condvar,
 }
 
@@ -73,7 +73,7 @@ fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Ses
 }
 
 impl Session {
-    /// Whether no more events are noted.
+    /// Whether recording has ended.
     fn is_over(&mut self) -> bool {
         if self.ended.is_none() && !CORE.switch().mode().records() {
             self.end(
@@ -83,7 +83,7 @@ impl Session {
         self.ended.is_some()
     }
 
-    /// The hooks note nothing from here on; one that is at it may still finish.
+    /// Ends recording. A hook that is writing a record may still finish.
     fn end(&mut self, why: &'static str) {
         if self.ended.is_none() {
             CORE.switch().stop_recording();
@@ -106,7 +106,7 @@ impl Recordings {
         }
     }
 
-    /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
+    /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for an unknown one.
     pub fn answer(&'static self, argument: &str) -> Option<Value> {
         let mut words = argument.split_ascii_whitespace();
         let result = match (words.next()?, words.next(), words.next(), words.next()) {
@@ -116,7 +116,7 @@ impl Recordings {
             ("trace-next", Some(name), Some(number), None) => self.next(name, number.parse().ok()?),
             ("trace-stop", Some(name), None, None) => self.stop_named(name),
             ("trace-stop", None, None, None) => {
-                CORE.switch().stop_recording(); // the session sees it when it looks next
+                CORE.switch().stop_recording(); // the session notices it at its next check
                 Ok(json!({}))
             }
             _ => return None,
@@ -128,7 +128,7 @@ impl Recordings {
         let mut session = self.session.lock();
         match session.as_mut().map(Session::is_over) {
             Some(false) => return Err("another recording is under way".into()),
-            // Its client has not fetched the last events yet. That is over soon, one way or the other.
+            // Its client has not fetched the last events yet. The session ends soon, at the latest with its lease.
             Some(true) => return Err("another recording is just ending; try again".into()),
             None => {}
         }
@@ -159,7 +159,7 @@ impl Recordings {
         let mut guard = self.session.lock();
         let session = named(&mut guard, name)?;
         session.heard_of = Instant::now();
-        // Before the records are looked at: what is noted after the end has been seen would never be drained.
+        // Must precede the read of the records: events recorded after the end was seen would never be drained.
         session.is_over();
         session.ring.acknowledge(acknowledged);
         let (first, records) = session.ring.records(RECORDS_AT_ONCE);
@@ -190,11 +190,11 @@ impl Recordings {
         Ok(json!({ "events": session.ring.next_number(), "lost": session.ring.lost() }))
     }
 
-    /// Ends the session and gives its memory back.
+    /// Ends the session and frees its memory.
     fn give_back(&self, guard: &mut Option<Session>) {
         if let Some(mut session) = guard.take() {
             session.end("asked for");
-            // A hook that is just noting an event should not be the one that frees the memory.
+            // A hook that is recording an event must not be the one that frees the memory.
             let until = Instant::now() + Duration::from_millis(10);
             while Arc::strong_count(&session.ring) > 1 && Instant::now() < until {
                 std::thread::yield_now();
@@ -203,7 +203,7 @@ impl Recordings {
         self.changed.notify_all();
     }
 
-    /// The thread of one recording: ends it when its client was not heard of for the time of the lease.
+    /// The thread of one recording: ends it when the lease expires.
     fn watch(&self, name: &str) {
         let mut guard = self.session.lock();
         loop {
@@ -220,12 +220,12 @@ impl Recordings {
         }
     }
 
-    /// Ends a recording: the plugin is being unloaded, or the server stops.
+    /// Ends the recording: the plugin is being unloaded, or the server stops.
     pub fn stop(&self) {
         self.give_back(&mut self.session.lock());
     }
 
-    /// Memory of a recording, bytes; 0 while there is none.
+    /// Memory of the recording, bytes; 0 without one.
     pub fn memory_bytes(&self) -> u64 {
         self.session
             .try_lock()
@@ -262,7 +262,7 @@ mod tests {
         for (nobodys, part) in [
             ("trace-next 00 0", "no such recording"),
             ("trace-stop 00", "no such recording"),
-            // This test is no server.
+            // Tests run without a server.
             ("trace-start", "not installed"),
         ] {
             let text = answer(nobodys).map(|value| value["error"].to_string());

@@ -1,4 +1,4 @@
-//! Figures: the totals that status variables show, and the tables that `bpe_report()` gives as JSON.
+//! Totals for the status variables, and tables for `bpe_report()` as JSON.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::{controller, persist, settings, table_name, tables};
 
 /// Totals at one moment.
 pub struct Totals {
-    /// The cache's own.
+    /// Totals of the cache.
     pub cache: Statistics,
-    /// Reads from the data files whose time was taken.
+    /// Timed reads from the data files.
     pub data_latency: HistogramSnapshot,
-    /// Cache disks that are not used now.
+    /// Cache disks that are out of use.
     pub devices_failed: u64,
     /// Page reads that went to the data files.
     pub data_reads: u64,
-    /// Memory of everything, bytes.
+    /// Total memory, bytes.
     pub memory_bytes: u64,
-    /// Instances of the active extension; 0 when there is none.
+    /// Instances of the active extension; 0 without one.
     pub instances: u64,
 }
 
-/// Collects the totals. All zero while nothing is active, but for the memory that stays.
+/// Collects the totals. All zero while no extension is active, except permanent memory.
 pub fn totals() -> Totals {
     let guard = CORE.switch().active();
     let (cache, data, data_reads, instances, devices) = match &*guard {
@@ -63,7 +63,7 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Memory besides the extension's own, which counts the generations.
+/// Memory outside the extension, whose own figure includes the generations.
 fn standing_memory() -> u64 {
     CORE.files.memory_bytes() + CORE.requests.memory_bytes()
 }
@@ -77,7 +77,7 @@ pub fn hit_ratio(hits: u64, misses: u64) -> f64 {
     }
 }
 
-/// What is wrong with devices of the active extension, in words; empty if nothing is.
+/// Describes the failed devices of the active extension; empty if there are none.
 pub fn failed_devices() -> String {
     let guard = CORE.switch().active();
     let Some(active) = &*guard else {
@@ -102,16 +102,16 @@ pub fn state_reason(state: State, reason: &str) -> String {
     said.join("; ")
 }
 
-/// `bpe_report('suspended')`: the files that are not cached because something else than the server writes to them.
+/// `bpe_report('suspended')`: the files that are not cached because a foreign process writes to them.
 pub fn suspended_files() -> Value {
     let now = CORE.os().running();
     let rows = KNOWN.suspensions.rows();
     rows.iter().map(|row| suspended(row, now)).collect()
 }
 
-/// A file that is not cached, as something else than the server seems to write to it. Times in seconds. `compared_pages` and
-/// `latest_s` are null until the pages have been compared; `latest_s` is when the file is cached again though the server goes
-/// on changing it.
+/// A file that is not cached, because a foreign process seems to write to it. Times are in seconds. `compared_pages` and
+/// `latest_s` are null until the pages have been compared. `latest_s` is the time after which the file is cached again, even
+/// if the server keeps changing it.
 fn suspended(row: &Row, now: Duration) -> Value {
     let table = table_name::of_path(&row.file);
     json!({
@@ -176,8 +176,8 @@ pub fn summary() -> Value {
     })
 }
 
-/// What was recovered from the process before. Page counts are approximate. `lost`: files that are not proven; `left`: files that were
-/// not opened yet.
+/// Result of the recovery. Page counts are approximate. `lost`: files that are not proven; `left`: files that are not opened
+/// yet.
 fn recovered() -> Value {
     let recovered = persist::recovered();
     let files = |(files, pages): (u64, u64)| json!({ "files": files, "pages": pages });
@@ -194,10 +194,11 @@ fn recovered() -> Value {
     })
 }
 
-/// Histograms of reads, counted since the cache was opened, so that whoever asks twice can tell the quantiles of the time
-/// between: `[[upper bound in nanoseconds, reads], ...]`, buckets that hold something.
+/// Histograms of reads since the cache was opened: `[[upper bound in nanoseconds, reads], ...]`, non-empty buckets only. The
+/// difference of two reports gives the quantiles of the time between them.
 ///
-/// `serving` and `bypass` have the reads that began in that mode while there was a control group, as the server waited for them.
+/// `serving` and `bypass` have the reads that began in that mode while there was a control group, with the server's waiting
+/// time.
 pub fn latencies() -> Value {
     let guard = CORE.switch().active();
     let histogram = |of: &HistogramSnapshot| json!({ "count": of.count, "sum_ns": of.sum_nanos, "buckets": of.buckets() });
@@ -267,7 +268,7 @@ pub fn devices() -> Value {
     serde_json::to_value(devices).unwrap_or(Value::Null)
 }
 
-/// Page reads and writes that passed the cache by because of rules since the server was started, and their bytes.
+/// Page reads and writes that bypassed the cache because of table rules since the server started, and their bytes.
 pub fn kept_out() -> (u64, u64) {
     let treatments = &CORE.files.treatments;
     (
@@ -276,10 +277,10 @@ pub fn kept_out() -> (u64, u64) {
     )
 }
 
-/// The followed files with the pages cached of each, while something is active.
+/// The tracked files with the number of cached pages of each, while an extension is active.
 fn known_files(active: Option<&Active>) -> Vec<(&'static DataFile, u64)> {
     let Some(active) = active else {
-        return Vec::new(); // what was known when it was switched off is not followed any more
+        return Vec::new(); // while off, known files are no longer tracked
     };
     let files = CORE.files.all();
     let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
@@ -317,7 +318,7 @@ pub fn file_table() -> Value {
         .collect()
 }
 
-/// The rules for tables, and what they do.
+/// The table rules and their effect.
 pub fn rules() -> Value {
     let guard = CORE.switch().active();
     let files: Vec<tables::OfFile> = known_files(guard.as_deref())
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
     }
 
-    /// `docs/user/install.md` names the member of the report that replaces each removed status variable.
+    /// `docs/user/install.md` names the report member that replaces each removed status variable.
     #[test]
     fn summary_has_members_that_the_upgrade_names() {
         let text = include_str!("../../../docs/user/install.md");

@@ -1,4 +1,4 @@
-//! What the administrator asked for: the values behind the system variables.
+//! The administrator's settings: the values behind the system variables.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
 pub static ENABLED: AtomicU8 = AtomicU8::new(0);
-/// Behind `bpe_path`. Once the plugin is initialised it points to text of ours ([`intern`]), which stays.
+/// Behind `bpe_path`. Once the plugin is initialised it points to an interned copy ([`intern`]), which is never freed.
 pub static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Behind `bpe_size`, bytes.
 pub static SIZE: AtomicU64 = AtomicU64::new(0);
@@ -34,10 +34,11 @@ pub static PERSIST_PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut()
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
 
-/// Such a `bpe_size` is a percentage of the room on the cache disks: no cache is that small. A lower one is a slip.
+/// A `bpe_size` in this range is a percentage of the room on the cache disks: no cache is that small in bytes. A lower value
+/// is rejected as a typing error.
 const PERCENT: RangeInclusive<u64> = 10..=100;
 
-/// All settings at one moment.
+/// A snapshot of all settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `bpe_path` as given.
@@ -55,7 +56,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The values of the variables now.
+    /// Reads the current values of the variables.
     pub fn current() -> Settings {
         let path = path();
         Settings {
@@ -72,7 +73,7 @@ impl Settings {
         }
     }
 
-    /// How many instances these settings mean: 1 below 8 cores, 8 from there on, unless a number is given.
+    /// Number of instances: 1 below 8 cores, otherwise 8, unless a number is given.
     pub fn instance_count(&self) -> u32 {
         match self.instances {
             0 if cores() < 8 => 1,
@@ -81,7 +82,7 @@ impl Settings {
         }
     }
 
-    /// What a cache is laid out by: the variables whose change rebuilds it.
+    /// The variables that determine the layout. A change rebuilds the cache.
     fn layout(&self) -> impl PartialEq + std::fmt::Debug {
         (
             &self.path,
@@ -92,22 +93,22 @@ impl Settings {
         )
     }
 
-    /// Tells settings by which a cache is laid out from others.
+    /// Identifies the settings that determine the layout.
     pub fn layout_digest(&self) -> u64 {
         extension::hash(format!("{:?}", self.layout()).as_bytes()) | 1
     }
 
-    /// The part of the room on the cache disks, if `bpe_size` is one.
+    /// The percentage of the room on the cache disks, if `bpe_size` is one.
     pub fn percent(&self) -> Option<u64> {
         PERCENT.contains(&self.size).then_some(self.size)
     }
 
-    /// The parts of `bpe_path`.
+    /// The components of `bpe_path`.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.path.split(':').filter(|path| !path.is_empty())
     }
 
-    /// The least `bpe_size` for these paths, bytes.
+    /// Minimum `bpe_size` for these paths, bytes.
     pub fn smallest_size(&self) -> u64 {
         let paths = self.paths().count().max(1);
         paths as u64 * extension::LEAST_DEVICE_BYTES
@@ -120,22 +121,22 @@ impl Layout for Settings {
     }
 }
 
-/// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.
+/// Whether the server's variables exist: true from the plugin's initialisation until it is unloaded.
 pub static LOADED: AtomicBool = AtomicBool::new(false);
 
 /// # Errors
-/// The server has the function `bpe_report` of this library, and not the plugin.
+/// The server has the function `bpe_report` of this library, but not the plugin.
 pub fn check_installed() -> Result<(), String> {
     let installed = LOADED.load(Ordering::SeqCst);
     let why = || "the plugin is not installed, only its function is".to_owned();
     installed.then_some(()).ok_or_else(why)
 }
 
-/// The variables get values from now on. The text of `bpe_path` that the server took from the command line or an option
-/// file lies in memory that the server frees once the plugin is initialised: from now on it is ours.
+/// Takes ownership of the variables' texts. The server frees the text of `bpe_path` from the command line or an option file
+/// once the plugin is initialised, so this function copies it.
 ///
 /// # Safety
-/// To be called while the server initialises the plugin: what `bpe_path` points to is valid until then.
+/// Call while the server initialises the plugin: the text of `bpe_path` is valid until then.
 pub unsafe fn load() {
     // SAFETY: the caller's promise.
     unsafe {
@@ -145,7 +146,8 @@ pub unsafe fn load() {
     LOADED.store(true, Ordering::SeqCst);
 }
 
-/// Gives `bpe_path` a value: a copy of the text, which nobody frees, so that it can be read at any time. Null is empty.
+/// Sets `bpe_path` to a copy of the text. Copies are never freed, so that any thread can read them at any time. Null is
+/// empty.
 ///
 /// # Safety
 /// `text` must be null or a valid string during the call.
@@ -154,7 +156,7 @@ pub unsafe fn set_path(text: *const c_char) {
     unsafe { set_text(&PATH, text) };
 }
 
-/// Gives a variable a text in the same way.
+/// Sets a text variable in the same way.
 ///
 /// # Safety
 /// As for [`set_path`].
@@ -168,12 +170,12 @@ pub unsafe fn set_text(variable: &AtomicPtr<c_char>, text: *const c_char) {
     variable.store(intern(text), Ordering::SeqCst);
 }
 
-/// The value of `bpe_path`.
+/// Reads `bpe_path`.
 fn path() -> String {
     text_of(&PATH)
 }
 
-/// The text of a variable that [`set_text`] has set.
+/// Reads a variable that [`set_text`] has set.
 pub fn text_of(variable: &AtomicPtr<c_char>) -> String {
     if !LOADED.load(Ordering::SeqCst) {
         return String::new();
@@ -182,7 +184,7 @@ pub fn text_of(variable: &AtomicPtr<c_char>) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: since the plugin was loaded it points to interned text, which is never freed.
+    // SAFETY: since the plugin was loaded the variable points to interned text, which is never freed.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
@@ -197,16 +199,17 @@ pub fn io_capacity() -> u64 {
 
 static WRITE_BUDGET: LazyLock<Arc<WriteBudget>> = LazyLock::new(Arc::default);
 
-/// The account of what is written in a day, under the limit that is set. It goes on when the cache is rebuilt.
+/// The daily write budget, with the current limit. It outlives rebuilds of the cache.
 pub fn write_budget() -> Arc<WriteBudget> {
     WRITE_BUDGET.set_limit(DAILY_WRITE_LIMIT.load(Ordering::SeqCst));
     Arc::clone(&WRITE_BUDGET)
 }
 
-/// Milliseconds that a read of a cache disk is waited for: longer than a disk that works takes, even when it is busy. Only tests change it.
+/// Timeout of a read from a cache disk, milliseconds: longer than a working disk takes, even a busy one. Only tests change
+/// it.
 pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(1000);
 
-/// How long a read of a cache disk is waited for; `None`: as long as it takes.
+/// Timeout of a read from a cache disk; `None`: unlimited.
 pub fn read_timeout() -> Option<Duration> {
     #[cfg(debug_assertions)]
     if let Ok(Ok(milliseconds)) = std::env::var("BPE_TEST_READ_TIMEOUT").map(|text| text.parse()) {
@@ -216,8 +219,8 @@ pub fn read_timeout() -> Option<Duration> {
     (milliseconds != 0).then(|| Duration::from_millis(milliseconds))
 }
 
-/// MariaDB takes `bpe_persist`, which is gone, for the beginning of `bpe_persist_path`. Gives the latter what was meant, and returns a
-/// warning.
+/// MariaDB accepts the removed variable `bpe_persist` as an abbreviation of `bpe_persist_path`. Converts such a value, and
+/// returns a warning.
 pub fn take_former_persist() -> Option<String> {
     let former = text_of(&PERSIST_PATH);
     let meant = match former.as_str() {
@@ -232,7 +235,7 @@ pub fn take_former_persist() -> Option<String> {
     ))
 }
 
-/// Where what is cached outlives the process, while the machine runs; `None`: nowhere.
+/// Directory of the state that outlives the process while the machine runs; `None`: nothing is persisted.
 pub fn persist_path() -> Option<PathBuf> {
     let path = text_of(&PERSIST_PATH);
     (!path.is_empty()).then(|| path.into())
@@ -244,15 +247,15 @@ pub fn keep_in_tests(folder: Option<&CStr>) {
     LOADED.store(folder.is_some(), Ordering::SeqCst);
 }
 
-/// Whether files can be kept there.
+/// Checks whether the directory can be used.
 ///
 /// # Errors
-/// It is not a path that the plugin takes: an option file may have anything.
+/// It is not a valid path: an option file may contain anything.
 pub fn check_persist_path() -> Result<(), String> {
     refuse_in_path("bpe_persist_path", &text_of(&PERSIST_PATH))
 }
 
-/// The default of `bpe_persist_path`: POSIX shared memory, under Linux.
+/// The default of `bpe_persist_path`: POSIX shared memory on Linux.
 pub const DEFAULT_PERSIST_PATH: &CStr = c"/dev/shm";
 
 fn cores() -> usize {
@@ -261,8 +264,8 @@ fn cores() -> usize {
 
 static INTERNED: LazyLock<Mutex<Vec<CString>>> = LazyLock::new(Mutex::default);
 
-/// A copy of a string that lives as long as the process, one for each distinct value: the server may still be reading
-/// the value of a variable that was just replaced.
+/// Interns a string for the life of the process, one copy for each distinct value: the server may still be reading a value
+/// that was just replaced.
 pub fn intern(text: &CStr) -> *mut c_char {
     let mut interned = INTERNED.lock();
     if let Some(known) = interned.iter().find(|known| known.as_c_str() == text) {
@@ -295,7 +298,7 @@ mod tests {
         LOADED.store(false, Ordering::SeqCst);
     }
 
-    /// `interface` says of the same variables that a change rebuilds the cache.
+    /// `interface` declares the same variables as rebuilding the cache.
     #[test]
     fn layouts_differ_where_a_variable_rebuilds() {
         let usual = Settings::current();

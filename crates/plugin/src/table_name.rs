@@ -1,38 +1,38 @@
-//! Which table a data file belongs to, by its path.
+//! Maps the path of a data file to its table.
 //!
-//! A table, or a partition of one, lies in a file of its own in the folder of its schema: `./schema/table.ibd`, or
-//! `/elsewhere/schema/table.ibd` with `DATA DIRECTORY`. Both names are written in the servers' character set `filename`:
-//! ASCII letters, digits and `_` as they are, everything else as `@` with four hexadecimal digits, or with two characters for
-//! some [`letters`]. Partitions follow after `#p#` and `#sp#`, in upper case on MariaDB.
+//! A table, or a partition, has a data file in the directory of its schema: `./schema/table.ibd`, or
+//! `/elsewhere/schema/table.ibd` with `DATA DIRECTORY`. Both names use the servers' character set `filename`. ASCII letters,
+//! digits and `_` stay; other characters become `@` with four hexadecimal digits, or with two characters for some
+//! [`letters`]. Partitions follow after `#p#` and `#sp#`, in upper case on MariaDB.
 //!
-//! The system tablespace, undo and general tablespaces lie in no schema's folder and belong to no single table; nor do the
-//! files of a change under way (`#sql...`).
+//! The system tablespace, undo and general tablespaces are in no schema's directory and belong to no single table. The same
+//! holds for the files of a DDL statement in progress (`#sql...`).
 
 use std::path::Path;
 
 mod letters;
 
-/// A table, by the names SQL knows.
+/// A table, by its SQL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableName {
     /// Schema (database).
     pub schema: String,
     /// Table.
     pub table: String,
-    /// Partition, and after a colon its subpartition.
+    /// Partition, and its subpartition after a colon.
     pub partition: Option<String>,
 }
 
-/// The table that the file of this path belongs to; `None` for files of no table. A relative path is one below the data
-/// directory, which is the current directory of a server.
+/// Returns the table of the file at this path; `None` for other files. A relative path is below the data directory, which is
+/// a server's working directory.
 pub fn of_path(path: &str) -> Option<TableName> {
     let is_folder = |name: &str| Path::new(".").join(name).is_dir();
     let here = std::env::current_dir().unwrap_or_default();
     with_schemas(path, &here.to_string_lossy(), &is_folder)
 }
 
-/// `here` is the data directory, `is_schema` whether it has a folder of that name: a general tablespace may lie in any
-/// folder outside.
+/// `here` is the data directory. `is_schema` tells whether the data directory has a subdirectory of that name: a general
+/// tablespace may be in any directory outside.
 fn with_schemas(path: &str, here: &str, is_schema: &dyn Fn(&str) -> bool) -> Option<TableName> {
     let (folder, file) = path.strip_suffix(".ibd")?.rsplit_once('/')?;
     if folder == here {
@@ -65,9 +65,9 @@ fn with_schemas(path: &str, here: &str, is_schema: &dyn Fn(&str) -> bool) -> Opt
     })
 }
 
-/// A name as SQL knows it. What is not well encoded stays as it is.
+/// Decodes a file name to the SQL name. Invalid sequences stay unchanged.
 fn decoded(name: &str) -> String {
-    // Names that some systems reserve (con, aux, ...) are marked.
+    // Names that some systems reserve (con, aux, ...) have a marker.
     let name = name.strip_suffix("@@@").unwrap_or(name);
     let mut text = String::with_capacity(name.len());
     let mut rest = name;
@@ -81,7 +81,7 @@ fn decoded(name: &str) -> String {
     text
 }
 
-/// The character after an `@`, and how many bytes tell it.
+/// Returns the character encoded after an `@`, and the length of its code in bytes.
 fn encoded(after: &str) -> Option<(char, usize)> {
     let hexadecimal = after
         .get(..4)
@@ -157,14 +157,14 @@ mod tests {
             found("./shop@002d1/a@0020b@0023c@0040d.ibd"),
             table("shop-1", "a b#c@d")
         );
-        // As MariaDB 10.11 and MySQL 9.7 name this table's file.
+        // The file name that MariaDB 10.11 and MySQL 9.7 give this table.
         assert_eq!(
             found("./d/gr@1i@1je@0020con@002d1@0020@65e5@672c@0020@1y.ibd"),
             table("d", "größe con-1 日本 č")
         );
         assert_eq!(found("./d/@65e5@672c.ibd"), table("d", "日本"));
         assert_eq!(found("./d/con@@@.ibd"), table("d", "con"));
-        // Not well encoded: shown as it is.
+        // Invalid encodings stay unchanged.
         assert_eq!(found("./d/a@b.ibd"), table("d", "a@b"));
         assert_eq!(found("./d/a@.ibd"), table("d", "a@"));
         assert_eq!(found("./d/a@é.ibd"), table("d", "a@é"));

@@ -1,11 +1,12 @@
-//! The rules for tables, as `bpe_tables` has them now: what they make each data file, and what is shown of them.
+//! The current rules of `bpe_tables`: their effect on each data file, and their report.
 //!
-//! `interface::tables` reads the text. Here the rules meet the files of this server: the crate `coherence` asks what becomes of a
-//! file when it is opened or renamed, and for all when the rules change ([`Judge`]); the extension is told which groups of
-//! pages there are. A rule with a limit has the number of its group for as long as it stands, so that what is counted of it goes on
-//! when others change.
+//! `interface::tables` parses the text. This module applies the rules to this server's files. The crate `coherence` asks for
+//! the treatment of a file when it is opened or renamed, and of all files when the rules change ([`Judge`]). The extension
+//! receives the groups of pages. A rule with a limit keeps its group number for its whole life, so its counters survive
+//! changes of other rules.
 //!
-//! Locks: that of [`Tables`] is held while files are asked about anew, and taken before the registry's; no hook takes it.
+//! Lock order: the lock of [`Tables`] is held while files are judged again, and comes before the registry's. No hook takes
+//! it.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -24,23 +25,23 @@ use crate::settings;
 use crate::table_name::{self, TableName};
 use coherence::treatment::{Judge, Treatment};
 
-/// Rules that a warning names of those that fit no table now.
+/// Maximum number of unused rules that a warning names.
 const MOST_WARNED: usize = 5;
 
-/// The rules with the groups of their pages.
+/// The rules, and the group of each one's pages.
 #[derive(Default)]
 struct Book {
     rules: Rules,
-    /// For each rule, in order.
+    /// One group for each rule, in order.
     groups: Vec<Group>,
 }
 
-/// What is known of the rules.
+/// State of the rules.
 pub struct Tables {
     /// Behind `bpe_tables`; as [`settings::PATH`].
     pub text: AtomicPtr<c_char>,
     now: Mutex<Option<Arc<Book>>>,
-    /// Why the value that an option file gave is not followed.
+    /// The error in the option file's value, if it was not applied.
     wrong: Mutex<Option<String>>,
 }
 
@@ -65,7 +66,7 @@ impl Default for Tables {
 }
 
 impl Book {
-    /// Rules that stood before keep their groups; the others get such as no rule had, if there are any left.
+    /// A limit for the same pattern keeps its group. A new limit gets a group that no previous rule had, while there are any.
     fn new(rules: Rules, before: &Book) -> Book {
         let mut taken = [false; Group::COUNT];
         let known = |pattern: &interface::tables::Pattern| {
@@ -94,7 +95,7 @@ impl Book {
         let groups = kept
             .into_iter()
             .map(|group| group.or_else(|| next(true)).or_else(|| next(false)))
-            // There are as many groups as rules may have limits.
+            // There are as many groups as rules with limits.
             .map(Option::unwrap_or_default)
             .collect();
         Book { rules, groups }
@@ -111,7 +112,7 @@ impl Book {
         }
     }
 
-    /// Which groups there are, and what each may take, percent.
+    /// Returns the groups in use, and the limit of each, percent.
     fn groups(&self) -> ([bool; Group::COUNT], Limits) {
         let (mut used, mut limits) = ([false; Group::COUNT], [0; Group::COUNT]);
         for (rule, group) in self.rules.iter().zip(&self.groups) {
@@ -128,7 +129,7 @@ impl Book {
         self.treatment_of(table) == Treatment::Cached(Group::PREFERRED)
     }
 
-    /// Whether one of these files, given by their paths, was preferred by the rules of before and is no more.
+    /// Whether the previous rules preferred one of these files, given by path, and these do not.
     fn takes_preference(&self, before: &Book, mut paths: impl Iterator<Item = String>) -> bool {
         paths.any(|path| {
             let table = table_name::of_path(&path);
@@ -163,14 +164,14 @@ fn named(table: Option<&TableName>) -> Named<'_> {
     }
 }
 
-/// Whether the server's names are in lower case (`lower_case_table_names`). Both servers export their variable.
+/// Whether the server compares names in lower case (`lower_case_table_names`). Both servers export the variable.
 fn folds() -> bool {
     let symbol = lookup(&[c"lower_case_table_names"]).cast::<u32>();
-    // SAFETY: null, or the server's variable, an unsigned int that it sets when it starts.
+    // SAFETY: null, or the server's variable: an unsigned int that it sets when it starts.
     !symbol.is_null() && unsafe { *symbol } != 0
 }
 
-/// Of a file, for the table of rules.
+/// Figures of one file, for the report of the rules.
 pub struct OfFile {
     pub table: Option<TableName>,
     pub hits: u64,
@@ -180,10 +181,10 @@ pub struct OfFile {
 }
 
 impl Tables {
-    /// Reads a value for `bpe_tables`. What a client shall be warned of.
+    /// Validates a value for `bpe_tables`. Returns warnings for the client.
     ///
     /// # Errors
-    /// Says which rule is wrong.
+    /// The error in the first invalid rule.
     pub fn check(&self, core: &'static Core<Linux>, text: &str) -> Result<Vec<String>, String> {
         let rules = Rules::parse(text, folds())?;
         if !core.switch().mode().follows() {
@@ -222,7 +223,7 @@ impl Tables {
         Ok(said)
     }
 
-    /// Follows the value that `bpe_tables` has, which was checked; or, when the server starts, an option file has given.
+    /// Applies the current value of `bpe_tables`. It was checked, or is from an option file at the server's start.
     pub fn follow(&self, core: &'static Core<Linux>) {
         let text = settings::text_of(&self.text);
         let parsed = Rules::parse(&text, folds());
@@ -240,8 +241,8 @@ impl Tables {
         core.files
             .judge_by((!book.rules.is_empty()).then(|| Arc::clone(&book) as Arc<dyn Judge>));
         if let Some(active) = &*core.switch().active() {
-            // What was marked with a group that stands for others now is of none. Entries do not tell their file, so that goes for all
-            // preferred pages if one file is preferred no more.
+            // Pages of a group with a new meaning lose their mark. Entries do not identify their file, so all preferred
+            // pages lose it as soon as one file is no longer preferred.
             let mut paths = core.files.all().into_iter().map(|file| file.name());
             let prefers_less = book.takes_preference(&before, &mut paths);
             let stays = |number: usize| {
@@ -265,17 +266,17 @@ impl Tables {
         }
     }
 
-    /// An extension that begins, or goes on with other settings, is told of the groups.
+    /// Sends the groups to an extension that starts, or continues with other settings.
     pub fn adjust(&self, extension: &Extension) {
         self.book().tell(extension);
     }
 
-    /// Why `bpe_tables` is not followed; empty if it is.
+    /// The reason why `bpe_tables` is not applied; empty if it is.
     pub fn wrong(&self) -> String {
         self.wrong.lock().clone().unwrap_or_default()
     }
 
-    /// What a file is by the rules, in words; nothing if it is cached as usual for want of a rule.
+    /// Describes the rule of a file; `None` if no rule applies and the file is cached as usual.
     pub fn rule_of(&self, table: Option<&TableName>) -> Option<String> {
         let book = self.book();
         match book.rules.of(&named(table)) {

@@ -1,10 +1,11 @@
-//! The token: 128 random bits in the data directory, by which an image and the data files know each other ([`coherence::stamp`]).
+//! The token: 128 random bits in the data directory, by which an image and the data files identify each other
+//! ([`coherence::stamp`]).
 //!
-//! Each start replaces it, before a write is forwarded or a page is served. A clean stop replaces it last, after all data are durable, and
-//! writes the image with it. A data directory that was rolled back has another one.
+//! Each start replaces it, before a write is forwarded or a page is served. A clean stop replaces it last, after all data
+//! are durable, and writes the image with it. A data directory that was rolled back has a different token.
 //!
-//! The file `bpe.token` is one block: magic, token, CRC32C. It belongs to the server's user, and is never followed through a link. Where it
-//! cannot be written, nothing is trusted across a mount.
+//! The file `bpe.token` is one block: magic, token, CRC32C. It belongs to the server's user, and is never opened through a
+//! symbolic link. If it cannot be written, nothing is trusted across a mount.
 
 use std::fs::File;
 use std::io;
@@ -20,29 +21,29 @@ use crate::{clock, mount};
 pub const NAME: &str = "bpe.token";
 const MAGIC: u64 = u64::from_le_bytes(*b"BPETOKEN");
 const BLOCK: usize = 4096;
-/// Where the checksum is.
+/// Offset of the checksum.
 const CHECK: usize = 24;
-/// Tries to write twice within one tick of the clock.
+/// Attempts to write twice within one tick of the clock.
 const MAX_TRIES: u32 = 50;
 
-/// Random, not 0.
+/// Random and non-zero.
 pub type Token = u128;
 
-/// The file of a data directory.
+/// The token file of a data directory.
 pub struct TokenFile {
     path: PathBuf,
     file: File,
 }
 
-/// A block that may be read with O_DIRECT.
+/// A block with the alignment of O_DIRECT.
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK]);
 
 impl TokenFile {
-    /// Opens it, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// What is wrong with it, or with the directory.
+    /// The file or the directory is unusable.
     pub fn open(directory: &Path) -> Result<TokenFile, String> {
         let path = directory.join(NAME);
         let failed = |error: io::Error| format!("cannot use '{}': {error}", path.display());
@@ -60,12 +61,12 @@ impl TokenFile {
         Ok(TokenFile { path, file })
     }
 
-    /// The file system on which it is.
+    /// The file system of the token file.
     pub fn file_system(&self) -> Option<FileSystem> {
         mount::file_system(self.file.metadata().ok()?.dev(), self.file.as_fd())
     }
 
-    /// The token on the disk, by O_DIRECT; `None` if there is none that is whole.
+    /// Reads the token from the disk, by O_DIRECT; `None` if there is no valid one.
     pub fn read(&self) -> Option<Token> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_DIRECT;
         let mut options = File::options();
@@ -86,7 +87,7 @@ impl TokenFile {
     /// Replaces the token, durably.
     ///
     /// # Errors
-    /// The disk's.
+    /// An I/O error.
     pub fn replace(&self) -> io::Result<Token> {
         let token = random()?;
         self.file.write_all_at(&block(token), 0)?;
@@ -95,8 +96,8 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Whether the kernel gives a file another change stamp at each change that follows a query. It is tried on the file, twice within one
-    /// tick of the clock. Before the token is replaced.
+    /// Whether the kernel assigns a new change stamp to each change that follows a query. Tests it on the file, with two
+    /// writes within one tick of the clock. Call before the token is replaced.
     pub fn has_fine_stamps(&self) -> bool {
         let Ok(token) = random() else { return false };
         let block = block(token);
@@ -120,7 +121,7 @@ impl TokenFile {
     /// Makes all data of its file system durable.
     ///
     /// # Errors
-    /// The disk's, also of writes that were acknowledged.
+    /// An I/O error, also of an earlier, acknowledged write.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)
     }
@@ -172,7 +173,7 @@ mod tests {
         drop(file);
         let again = TokenFile::open(folder.path()).unwrap();
         assert_eq!(again.read(), Some(second));
-        // Whatever it is on this machine, it does not change.
+        // The answer depends on the machine, but does not change.
         assert_eq!(again.has_fine_stamps(), again.has_fine_stamps());
         assert_ne!(again.read(), Some(second));
     }

@@ -1,7 +1,8 @@
-//! Beside the proof of a restart ([`coherence::stamp`]): InnoDB's LSN must not be below that of a page which the process before has written,
-//! or which was served of a recovered file. It never is, unless files were trusted that are older than the cache.
+//! A second check beside the proof of a restart ([`coherence::stamp`]). InnoDB's LSN must not be below the LSN of a page
+//! that the previous process wrote, or that was served from a recovered file. A lower LSN means that the trusted files are
+//! older than the cache.
 //!
-//! Sessions that ask for the status look, since InnoDB ends after them. The controller's thread empties the cache.
+//! Sessions that query the status run the check, since InnoDB ends after them. The controller's thread empties the cache.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,13 +12,13 @@ use crate::core::Core;
 use crate::innodb;
 use crate::os::Os;
 
-/// Between two looks.
+/// Interval between two checks.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What was found. All stand for themselves.
+/// Result of the check. The fields are independent of each other.
 pub struct Tripwire {
     looked_at: AtomicU64,
-    /// InnoDB's LSN, and the least that it must have; 0: all is well.
+    /// InnoDB's LSN, and its required minimum; 0: no violation.
     lsn: AtomicU64,
     least: AtomicU64,
     is_told: AtomicBool,
@@ -33,7 +34,7 @@ impl Tripwire {
         }
     }
 
-    /// Compares both, if the last comparison is old. In a session's thread.
+    /// Compares both, if the last comparison is old enough. Call from a session's thread.
     pub fn look<O: Os>(&self, core: &Core<O>) {
         let now = core.os().running().as_millis() as u64;
         let last = self.looked_at.load(Ordering::SeqCst);
@@ -41,7 +42,7 @@ impl Tripwire {
             return;
         }
         self.looked_at.store(now, Ordering::SeqCst);
-        // In this order: InnoDB's only grows.
+        // The minimum first: InnoDB's LSN only grows.
         let least = core.files.recoveries.least_lsn();
         if least == 0 || core.switch().active().is_none() {
             return;
@@ -54,7 +55,7 @@ impl Tripwire {
         }
     }
 
-    /// Why the cache must be emptied, once.
+    /// Returns the reason to empty the cache, once.
     pub fn take(&self, suspensions: &Suspensions) -> Option<String> {
         let least = self.least.load(Ordering::SeqCst);
         if least == 0 || self.is_told.swap(true, Ordering::SeqCst) {

@@ -1,11 +1,11 @@
-//! Whether the server uses asynchronous I/O whose submissions no hook sees.
+//! Detects asynchronous I/O whose submissions no hook sees.
 //!
-//! Some builds have libaio or liburing linked in. As long as InnoDB does without (`innodb_use_native_aio=OFF`, or because the
-//! kernel refuses it) all its I/O is plain calls, which are seen. So what the process has set up is looked at: before
-//! anything is served, and every now and then. InnoDB decides when it starts, before it reads a page.
+//! Some builds have libaio or liburing linked in. While InnoDB does without (`innodb_use_native_aio=OFF`, or because the
+//! kernel refuses it), all its I/O is plain calls, which the hooks see. Therefore this module checks what the process has
+//! set up: before anything is served, and periodically. InnoDB decides when it starts, before it reads a page.
 //!
-//! The kernel maps a ring of events for every context of libaio, and an io_uring is a descriptor. Bounded reads of the
-//! cache have contexts, too, whose number is known. Those of other plugins cannot be told from InnoDB's.
+//! The kernel maps an event ring for every libaio context, and an io_uring is a descriptor. Bounded reads of the cache also
+//! have contexts, in a known number. Contexts of other plugins are indistinguishable from InnoDB's.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,25 +17,26 @@ use crate::linux::Linux;
 use crate::process::KNOWN;
 use crate::scan;
 
-/// Between two looks while everything is as it should be.
+/// Interval between two checks.
 const EVERY: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)
 };
-/// A context of our own is counted a moment after it was made.
+/// The plugin's own contexts are counted shortly after their creation.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// What shall look unavailable.
+/// Interfaces that are to look unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fails {
     pub libaio: bool,
     pub io_uring: bool,
 }
 
-/// What has to look unavailable to a server that has not started InnoDB yet: whatever would go unseen; and io_uring also
-/// where the server can use libaio instead, whose completions are seen. Without libaio it would use no native asynchronous
-/// I/O at all, which is less than to see submissions only.
+/// Chooses the interfaces that must look unavailable to a server that has not started InnoDB yet. These are interfaces
+/// without visible submissions. io_uring is also one of them where the server can use libaio instead, whose completions are
+/// visible. Without libaio, the server would use no native asynchronous I/O at all, which is worse than visible submissions
+/// only.
 pub fn to_make_fail(verdict: &Verdict) -> Fails {
     let unseen = |way: &Way| matches!(way, Way::Unseen(_));
     Fails {
@@ -45,7 +46,7 @@ pub fn to_make_fail(verdict: &Verdict) -> Fails {
     }
 }
 
-/// The calls are intercepted, and what the executable imports has been judged.
+/// Stores the verdict. Call when the calls are intercepted and the executable's imports are judged.
 pub fn begin(verdict: Verdict) {
     let depends = [&verdict.libaio, &verdict.io_uring]
         .iter()
@@ -54,12 +55,12 @@ pub fn begin(verdict: Verdict) {
     *KNOWN.verdict.lock() = Some(verdict);
 }
 
-/// Whether it has to be seen first what InnoDB uses, and it has not started.
+/// Whether the decision depends on InnoDB's choice, and InnoDB has not started.
 pub fn waits_for_innodb() -> bool {
     KNOWN.waits_for_innodb.load(Ordering::SeqCst) && !scan::innodb_is_running(&Linux)
 }
 
-/// Looks. Why the server cannot be followed, if it cannot.
+/// Checks now. Returns why the server cannot be tracked, if so.
 pub fn refusal() -> Option<Refusal> {
     let verdict = KNOWN.verdict.lock().clone()?;
     if !verdict.depends() {
@@ -95,7 +96,7 @@ fn uses_io_uring() -> Option<bool> {
     for entry in std::fs::read_dir("/proc/self/fd").ok()? {
         match std::fs::read_link(entry.ok()?.path()) {
             Ok(target) if is_io_uring(target.as_os_str().as_encoded_bytes()) => return Some(true),
-            // Closed meanwhile.
+            // Closed since the directory was read.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(_) => unknown = true,
             Ok(_) => {}
@@ -104,22 +105,22 @@ fn uses_io_uring() -> Option<bool> {
     (!unknown).then_some(false)
 }
 
-/// Looks every now and then.
+/// Repeats the check periodically.
 #[derive(Default)]
 pub struct Watch {
     looked: Option<Instant>,
-    /// InnoDB had started when it was looked last.
+    /// InnoDB had started at the last check.
     started: bool,
 }
 
 impl Watch {
-    /// To be called often while the extension is active. Why the server cannot be followed any more, if it cannot.
+    /// Call often while the extension is active. Returns why the server can no longer be tracked, if so.
     pub fn look(&mut self) -> Option<Refusal> {
         if self.started && self.looked.is_some_and(|when| when.elapsed() < EVERY) {
             return None;
         }
         self.looked = Some(Instant::now());
-        // In this order: what InnoDB has set up when it has started is seen.
+        // In this order: a started InnoDB has set up its asynchronous I/O.
         self.started = scan::innodb_is_running(&Linux);
         refusal()
     }
@@ -141,7 +142,7 @@ mod tests {
             return;
         }
         assert_eq!(uses_libaio(), Some(true));
-        // SAFETY: the context made above, which nobody uses.
+        // SAFETY: the context made above, which is unused.
         unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         assert_eq!(uses_libaio(), Some(false));
     }

@@ -1,8 +1,8 @@
-//! io_uring, on a server that was already using it when we were loaded.
+//! io_uring, on a server that already used it when this library was loaded.
 //!
-//! The servers harvest completions without a call that could be intercepted, so nothing is served from here: writes
-//! are looked at when they are submitted and drop what they touch, reads pass. Offsets are those of liburing 2.0 to 2.9
-//! (`struct io_uring` begins with `struct io_uring_sq`).
+//! The servers harvest completions without an interceptable call, so nothing is served here. Writes drop the affected pages
+//! at submission, and reads pass. Offsets are those of liburing 2.0 to 2.9 (`struct io_uring` begins with `struct
+//! io_uring_sq`).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ pub fn seen() -> bool {
     KNOWN.uses_io_uring.load(Ordering::Relaxed)
 }
 
-/// Looks at the requests that are about to be submitted.
+/// Applies the rules to the requests that are about to be submitted.
 ///
 /// # Safety
 /// `ring` must be a valid ring whose submission the calling thread may make.
@@ -101,7 +101,7 @@ unsafe fn look_at(mode: Mode, request: &Request) {
             vector_bytes(request.address as *const Vector, request.length as c_int)
         },
         WRITE | WRITE_FIXED => request.length as usize,
-        // Length lies in `address`; the pages are dropped either way.
+        // `address` holds the length. The pages are dropped in either case.
         FALLOCATE => request.address as usize,
         SPLICE => {
             file.void_stamp();
@@ -113,7 +113,7 @@ unsafe fn look_at(mode: Mode, request: &Request) {
     drop(CORE.begin_write(file, length, request.offset as i64, End::Unseen));
 }
 
-/// Notes a read or a write for the recording.
+/// Records a read or a write.
 ///
 /// # Safety
 /// As for [`look_at`].
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Ring, requests), 56);
         assert_eq!(std::mem::offset_of!(Ring, pending_head), 64);
     }
-    /// A file with pages of 16 KiB, and generations that count while it is followed.
+    /// A file with pages of 16 KiB. Its generations count while it is tracked.
     fn followed(owner: u32) -> &'static DataFile {
         let file = Box::leak(Box::new(DataFile::new(owner, CORE.switch())));
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
@@ -197,7 +197,7 @@ mod tests {
         };
         let one = &raw const vector as u64;
         let at = 9 * 16384;
-        // SAFETY: buffers and vectors of this test, as long as they say.
+        // SAFETY: buffers and vectors of this test, with valid lengths.
         unsafe {
             for (opcode, address, length) in [
                 (READ, address, 16384),

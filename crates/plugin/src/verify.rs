@@ -2,15 +2,15 @@
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `verify-start [EVERY]` | begins a verification of every so many pages; `next` is the argument to go on with |
-//! | `verify-next NAME FILE PAGE` | looks at some pages from there on; counts, `pages` that differ, `damaged_pages`, and `next`, null at the end |
+//! | `verify-start [EVERY]` | begins a verification of every EVERY-th page; `next` is the argument to continue with |
+//! | `verify-next NAME FILE PAGE` | compares some pages from there on; counts, `pages` that differ, `damaged_pages`, and `next`, null at the end |
 //! | `verify-page NAME FILE PAGE` | the `bytes` of a page that is known to be damaged in the data file, in Base64; null if it is not, or no longer cached |
-//! | `verify-stop [NAME]` | ends it, or without a name all |
+//! | `verify-stop [NAME]` | ends this verification, or all if no name is given |
 //!
-//! `error` stands in an answer when something could not be done. The name of a verification is random; it ends [`LEASE`]
-//! after its client was last heard of.
+//! A failed request has `error` in its answer. The name of a verification is random. The verification ends [`LEASE`] after
+//! its client's last request.
 //!
-//! How pages are compared: [`coherence::compare`]. A call takes a bounded time, and says where the next one has to go on.
+//! [`coherence::compare`] compares the pages. A call takes a bounded time, and returns where the next one is to continue.
 //!
 //! Lock: the list of verifications is a leaf.
 
@@ -29,30 +29,30 @@ use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings;
 
-/// Time that a call takes, about.
+/// Approximate time limit of a call.
 const TIME: Duration = Duration::from_millis(200);
-/// Pages that are listed as wrong by one call at most.
+/// Maximum number of wrong pages in one answer.
 const LISTED: usize = 64;
-/// Damaged pages that are listed by one call at most.
+/// Maximum number of damaged pages in one answer.
 const LISTED_DAMAGED: usize = 1024;
 
-/// A verification ends by itself when nobody has asked it to go on for this long.
+/// A verification without requests of its client ends automatically after this time.
 pub const LEASE: Duration = Duration::from_secs(10);
-/// Verifications at a time.
+/// Maximum number of simultaneous verifications.
 const MOST: usize = 8;
 
 struct Verification {
     name: String,
     every: u32,
     heard_of: Instant,
-    /// Calls that are at it.
+    /// Calls in progress.
     at_work: u32,
 }
 
-/// The verifications under way.
+/// The active verifications.
 pub struct Verifications(Mutex<Vec<Verification>>);
 
-/// A call at work for a verification.
+/// A call in progress for a verification.
 struct Call<'a> {
     of: &'a Verifications,
     name: &'a str,
@@ -89,14 +89,14 @@ impl Drop for Call<'_> {
 
 #[derive(Default)]
 struct Counts {
-    /// Equal to the data file, or not.
+    /// Pages compared with the data file, equal or not.
     compared: u64,
-    /// Written while they were compared, or not readable just then.
+    /// Pages written during the comparison, or temporarily unreadable.
     skipped: u64,
-    /// In the cache, but they failed their proof, so they would not have been served.
+    /// Cached pages that failed their proof: they would not have been served.
     unproven: u64,
     wrong: u64,
-    /// Damaged in the data file.
+    /// Pages damaged in the data file.
     damaged: u64,
     listed: Vec<Value>,
     listed_damaged: Vec<Value>,
@@ -107,25 +107,25 @@ impl Verifications {
         Verifications(Mutex::new(Vec::new()))
     }
 
-    /// Those under way, without the ones whose client is gone.
+    /// The active verifications, without expired ones.
     fn now(&self) -> MutexGuard<'_, Vec<Verification>> {
         let mut under_way = self.0.lock();
         under_way.retain(|one| one.at_work > 0 || one.heard_of.elapsed() < LEASE);
         under_way
     }
 
-    /// Verifications that have been begun and have not ended.
+    /// Number of active verifications.
     pub fn under_way(&self) -> usize {
         self.now().len()
     }
 
-    /// Ends all; a call that is at work comes to its end within a moment.
+    /// Ends all verifications. A call in progress finishes within a moment.
     pub fn end_all(&self) {
         self.0.lock().clear();
     }
 
-    /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for one that is not known, or if the
-    /// machine has no memory left.
+    /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for an unknown one, or if the machine
+    /// is out of memory.
     pub fn answer(&self, argument: &str) -> Option<Value> {
         let mut words = argument.split_ascii_whitespace();
         let words = [(); 5].map(|()| words.next());
@@ -184,7 +184,7 @@ impl Verifications {
         Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
     }
 
-    /// `None` if the machine has no memory left.
+    /// Returns `None` if the machine is out of memory.
     fn next(&self, name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
         let call = Call::begin(self, name)?;
         let Some(mut buffers) = Buffers::new() else {
@@ -196,7 +196,7 @@ impl Verifications {
         let add = |file: &DataFile, page, compared| counts.add(file, page, compared);
         let next = CORE.compare_from(from, TIME, &mut buffers, add);
         drop(call);
-        // Whoever has found damaged pages may ask for them.
+        // A client that has found damaged pages may still request them.
         if next.is_none() && counts.damaged == 0 {
             self.0.lock().retain(|one| one.name != name);
         }
@@ -286,7 +286,7 @@ mod tests {
         ] {
             assert_eq!(answer(unknown), None, "{unknown}");
         }
-        // This test is no server.
+        // Tests run without a server.
         for nobodys in ["verify-start", "verify-start 10"] {
             assert!(
                 error(answer(nobodys)).contains("not installed"),
@@ -306,12 +306,12 @@ mod tests {
         let name = begun["verification"].as_str().unwrap();
         assert_eq!(begun["next"], format!("verify-next {name} 0 0"));
         assert_eq!(Call::begin(&all, name).map(|call| call.every), Ok(3));
-        // There are no files here, so that was all.
+        // There are no files, so the verification is complete.
         let answered = answer(&format!("verify-next {name} 0 0")).unwrap();
         assert!(answered["next"].is_null() && answered["wrong"] == 0);
         assert!(error(answer(&format!("verify-next {name} 0 0"))).contains("it has ended"));
 
-        // One whose client is gone ends, but not while a call is at work.
+        // An expired verification ends, but not while a call is in progress.
         let begun = all.begin(1).unwrap();
         let name = begun["verification"].as_str().unwrap();
         let call = Call::begin(&all, name).unwrap();

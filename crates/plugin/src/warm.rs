@@ -6,17 +6,19 @@
 //! | `warm-load SECONDS` | the list is complete and so many seconds old: the server loads it. The answer has `pages`, and how many of them are `listed`: a small cache gets the hottest. If nothing was put, loading ends |
 //! | `warm-status` | `state`, `percent`, `age_seconds`, `listed`, `loaded`, `skipped`, `reads`; `left_out`: the files of which nothing is loaded, by their reasons |
 //!
-//! An answer with `error` says why nothing was done. The arguments need the right to `SET GLOBAL`.
+//! A failed request has `error` in its answer, with the reason. The arguments need the right to `SET GLOBAL`.
 //!
-//! One list is loaded at a time, hottest pages first, with at most `bpe_warm_io_capacity` reads of the data disk a second; 0 ends loading. A
-//! newer list replaces it. No client has to wait: a load ends when it has looked at all pages. They are read from the server's own files
-//! ([`coherence::warm`]), so a wrong list costs reads and nothing else. Two clients that put at the same time mix their lists.
+//! One list is loaded at a time, hottest pages first, with at most `bpe_warm_io_capacity` reads of the data disk per second;
+//! 0 ends loading. A newer list replaces it. Clients do not have to wait: a load ends when it has visited all pages. Pages
+//! are read from the server's own files ([`coherence::warm`]), so a wrong list costs reads and nothing else. Two clients
+//! that put parts at the same time mix their lists.
 //!
-//! After a restart the server loads the pages that were not proven in the same way. A client's list goes first, and is shown again afterwards.
+//! After a restart the server loads the unproven pages in the same way. A client's list has priority, and its progress is
+//! shown again afterwards.
 //!
-//! Memory: [`list::MAX_MEMORY`] for the list that is put, and for the one that is loaded.
+//! Memory: [`list::MAX_MEMORY`] for the list being put, and for the one being loaded.
 //!
-//! Locks: the load and the list that is put are leaves, held for moments only.
+//! Locks: the load and the list being put are leaves, held only briefly.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,22 +43,23 @@ use list::List;
 use load::{Brought, LeftOut, Pass, Present};
 use pace::{Busy, Pace};
 
-/// How often a load looks at the clock, the server's reads and the settings.
+/// Interval at which a load checks the clock, the server's reads and the settings.
 const TICK: Duration = Duration::from_millis(20);
-/// One more thread for each so many reads a second.
+/// Reads per second of each additional thread.
 const READS_PER_THREAD: u64 = 250;
 const MAX_THREADS: u64 = 8;
-/// Passes over a list: staging may have no room.
+/// Maximum number of passes over a list: staging may have no room.
 const MAX_PASSES: u32 = 3;
-/// How often the cached pages of the list are counted: while it is loaded, and later. Counting takes at most one part in so many of the time.
+/// Intervals between counts of the list's cached pages: during a load, and later. Counting takes at most 1/`COUNT_PART` of
+/// the time.
 const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 const COUNT_PART: u32 = 50;
-/// Files that are named for a reason.
+/// Maximum number of files named for a reason.
 const MAX_NAMED: usize = 16;
-/// How often the list after a restart is looked at, while it cannot be loaded: its files are closed, or a client's list is loaded.
+/// Interval of the attempts to load the list after a restart, while its files are closed or a client's list is loaded.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// How long an unload waits for threads.
+/// Timeout of an unload that waits for threads.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,12 +70,12 @@ enum State {
     Ended,
 }
 
-/// The list that was loaded last, and its progress. Its pace identifies it.
+/// The latest list and its progress. Its pace identifies it.
 struct Load {
     list: Arc<List>,
     taken: Instant,
     state: State,
-    /// The list is of pages that were not proven after a restart.
+    /// The list has pages that were unproven after a restart.
     is_restart: bool,
     pace: Arc<Pace>,
     percent: f64,
@@ -80,7 +83,7 @@ struct Load {
     left_out: LeftOut,
 }
 
-/// The progress of the list that was loaded last. `loaded` and `reads` count from the server's start.
+/// Progress of the latest list. `loaded` and `reads` count from the server's start.
 #[derive(Serialize)]
 pub struct Figures {
     pub state: &'static str,
@@ -112,7 +115,7 @@ impl Load {
     }
 }
 
-/// Says why pages cannot be loaded.
+/// Returns the reason if pages cannot be loaded.
 fn check() -> Result<(), String> {
     crate::settings::check_installed()?;
     if io_capacity().is_none() {
@@ -211,7 +214,7 @@ impl Warming {
         status
     }
 
-    /// Puts a list in the place of the one before, whose loading ends. The caller runs it.
+    /// Replaces the previous list and ends its load. The caller runs the new one.
     fn begin(
         &self,
         mut list: List,
@@ -270,7 +273,7 @@ impl Warming {
         });
     }
 
-    /// Counts the cached pages of a list until it is replaced: they are dropped again, too.
+    /// Counts the cached pages of a list until it is replaced, since they may be evicted again.
     fn watch(&self, list: &List, pace: &Arc<Pace>) {
         let mut until = Instant::now();
         while self.of(pace, |_| ()).is_some() && !self.is_ending.load(Ordering::SeqCst) {
@@ -325,7 +328,7 @@ impl Warming {
             let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
             drop(guard);
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
-            // After a restart the server makes many reads because the pages are missing.
+            // After a restart the server makes many reads, because the pages are missing.
             let limit = if is_restart { u64::MAX } else { capacity };
             let is_busy = self.busy.lock().look(now, reads, nanos, limit);
             let rests = is_busy || !CORE.files.is_settled();
@@ -362,8 +365,8 @@ impl Warming {
         }
     }
 
-    /// Lists rejected files, and loads their pages when they are open, until none is left. InnoDB opens a file, closes it, and opens it again
-    /// when it needs pages.
+    /// Lists rejected files, and loads their pages when they are open, until none is left. InnoDB opens a file, closes it,
+    /// and reopens it when it needs pages.
     fn reload(&'static self) {
         let mut list = List::new();
         loop {
@@ -386,8 +389,8 @@ impl Warming {
         }
     }
 
-    /// Loads the open files of a list, removes them from it, and puts the client's load of before back: the list after a restart says nothing
-    /// of the working set later on. `false`: none is open, or a client's list came first.
+    /// Loads the open files of a list, removes them from it, and restores the client's previous load: the list after a
+    /// restart does not describe the later working set. `false`: no file is open, or a client's list came first.
     fn reload_open(&'static self, list: &mut List) -> bool {
         let files = files_by_name();
         let mut open = list.clone();
@@ -424,7 +427,7 @@ impl Warming {
         true
     }
 
-    /// The progress of the list that was loaded last.
+    /// Progress of the latest list.
     pub fn figures(&self) -> Figures {
         let is_off = CORE.switch().active().is_none();
         let load = self.load.lock();

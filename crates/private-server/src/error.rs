@@ -1,14 +1,14 @@
-//! What can go wrong, in words for the person at the terminal.
+//! Errors, as messages for the user.
 
 use std::path::PathBuf;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Errors of this crate. Each message says what happened and, where known, what to do.
+/// Errors of this crate. Each message says what happened and, where known, how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server is not on this machine and was not, or could not be, provided.
+    /// The server is not on this host and was not, or could not be, provided.
     #[error("{flavour} is not available: {reason}")]
     Unavailable {
         flavour: &'static str,
@@ -22,7 +22,7 @@ pub enum Error {
         /// Tail of the server's error log.
         log: String,
     },
-    /// The server ended, or did not answer in time, while starting.
+    /// The server ended during its start, or did not answer in time.
     #[error("the server did not start: {reason}\nlast lines of its error log:\n{log}")]
     Start {
         reason: String,
@@ -51,7 +51,7 @@ pub enum Error {
     },
 }
 
-/// Adds what was being done to an I/O error.
+/// Adds the failed operation to an I/O error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
@@ -65,17 +65,18 @@ impl<T> Doing<T> for std::io::Result<T> {
     }
 }
 
-/// Bytes of a line of a log that are shown: a damaged page is dumped into one line.
+/// Displayed bytes of a log line: the server dumps a damaged page in one line.
 const SHOWN: usize = 300;
-/// Errors that are shown besides the last lines: after a crash those are a stack and advice.
+/// Displayed errors besides the last lines: after a crash those are a stack and advice.
 const ERRORS: usize = 5;
 
-/// The last `lines` lines of a server's error log, after the last errors before them; empty when it cannot be read.
+/// The last `lines` lines of a server's error log, preceded by the last errors before them; empty if the log is
+/// unreadable.
 pub fn tail(path: &std::path::Path, lines: usize) -> String {
     tail_since(path, 0, lines)
 }
 
-/// The same of what was written after the first `start` bytes.
+/// Like [`tail`], without the first `start` bytes.
 pub(crate) fn tail_since(path: &std::path::Path, start: u64, lines: usize) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().min(start as usize)..]);

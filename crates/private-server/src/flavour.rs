@@ -1,11 +1,10 @@
-//! Which server, and where it is.
+//! Supported servers, and their locations.
 //!
-//! A server comes either from the machine's own packages, when its version is the wanted one, or
-//! from a private Debian root. The latter is not entered by chroot: the root's own dynamic loader
-//! runs the server with the root's libraries, in the machine's ordinary file system. Nothing gets
-//! mounted, paths mean the same inside and outside, and to a plugin the process looks as always
-//! (first entry of the link map, `dlopen(NULL)`, AT_PHDR); only `/proc/self/exe` names the loader.
-//! The servers' own makers' builds come from Maven Central ([`crate::maven`]).
+//! A server comes from the host's own packages if they have the wanted version, and otherwise from a private Debian
+//! root. The root is not entered by chroot. Its own dynamic loader runs the server with the root's libraries, in the
+//! host's ordinary file system. So nothing is mounted, paths are the same inside and outside, and a plugin sees the
+//! usual process (first entry of the link map, `dlopen(NULL)`, AT_PHDR). Only `/proc/self/exe` names the loader.
+//! Upstream builds of the servers come from Maven Central ([`crate::maven`]).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,36 +16,36 @@ use crate::{Error, Result, maven, ownership, root};
 /// A server that this crate can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
-    /// MariaDB 10.5, Debian 11's, with its glibc of 2020.
+    /// MariaDB 10.5 of Debian 11, with its glibc of 2020.
     MariaDb105,
-    /// MariaDB 10.11, Debian 12's.
+    /// MariaDB 10.11 of Debian 12.
     MariaDb1011,
-    /// MariaDB 11.8, Debian 13's.
+    /// MariaDB 11.8 of Debian 13.
     MariaDb118,
-    /// MariaDB 11.4 as mariadb.org builds it for every Linux on x86-64: libaio is linked in.
+    /// MariaDB 11.4, the build of mariadb.org for every Linux on x86-64: libaio is linked in.
     MariaDb114Upstream,
-    /// MySQL 9.7, Debian unstable's.
+    /// MySQL 9.7 of Debian unstable.
     MySql97,
 }
 
-/// A server that is on this machine and runs.
+/// A server that is on this host and starts.
 #[derive(Clone, Debug)]
 pub struct Installation {
     pub flavour: Flavour,
     /// The full version as the server prints it, for example `10.11.19-MariaDB-0+deb12u1`.
     pub version: String,
-    /// The program and, when it runs by the loader of a private root, the arguments before its own.
+    /// The program, preceded by the loader's arguments if a private root's loader runs it.
     pub(crate) command: Vec<OsString>,
-    /// Basedir: the folder that holds `sbin`, `share` and `lib`.
+    /// Basedir: the directory that holds `sbin`, `share` and `lib`.
     pub(crate) base: PathBuf,
-    /// Folder with the error messages and, for MariaDB, the bootstrap scripts.
+    /// Directory with the error messages and, for MariaDB, the bootstrap scripts.
     pub(crate) share: PathBuf,
     /// The server's own plugins.
     pub(crate) own_plugins: PathBuf,
 }
 
 impl Flavour {
-    /// All of them.
+    /// All flavours.
     pub const ALL: [Flavour; 5] = [
         Flavour::MariaDb105,
         Flavour::MariaDb1011,
@@ -66,7 +65,7 @@ impl Flavour {
         }
     }
 
-    /// The reverse of [`Flavour::name`].
+    /// The inverse of [`Flavour::name`].
     pub fn from_name(name: &str) -> Option<Flavour> {
         Flavour::ALL.into_iter().find(|f| f.name() == name)
     }
@@ -86,7 +85,7 @@ impl Flavour {
         }
     }
 
-    /// Suite of Debian and the packages for the private root, if it comes from there.
+    /// Debian suite and packages of the private root, if the server comes from Debian.
     fn debian(self) -> Option<root::Recipe> {
         Some(match self {
             Flavour::MariaDb114Upstream => return None,
@@ -113,10 +112,10 @@ impl Flavour {
         })
     }
 
-    /// Finds the server without changing anything on this machine.
+    /// Finds the server without changing this host.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with a reason fit for a "skipped" line.
+    /// [`Error::Unavailable`] with a reason suitable for a "skipped" line.
     pub fn find(self) -> Result<Installation> {
         if let Some(folder) = std::env::var_os(replaced::variable(self.name())) {
             return self
@@ -148,16 +147,15 @@ impl Flavour {
         })
     }
 
-    /// Finds the server, or makes a private Debian root with it (about half a minute and 300 to
-    /// 600 MB; needs root and `debootstrap`), cached for the next time. `progress` gets a line now
-    /// and then.
+    /// Finds the server, or creates a private Debian root with it, and caches that. Creation takes about half a minute
+    /// and 300 to 600 MB, and needs root and `debootstrap`. `progress` receives lines at intervals.
     ///
     /// # Errors
     /// [`Error::Unavailable`] with the reason.
     pub fn provide(self, progress: &mut dyn FnMut(&str)) -> Result<Installation> {
         let missing = match self.find() {
             Ok(found) => return Ok(found),
-            // What somebody names is not replaced by something else.
+            // An explicitly named server is never replaced by another.
             Err(error) if std::env::var_os(replaced::variable(self.name())).is_some() => {
                 return Err(error);
             }
@@ -182,7 +180,7 @@ impl Flavour {
             .map_err(|reason| self.unavailable(reason))
     }
 
-    /// The server in the folder that the environment names ([`replaced`]), whatever its series is.
+    /// The server in the directory that the environment names ([`replaced`]), of any series.
     fn replaced_by(self, folder: &Path) -> std::result::Result<Installation, String> {
         let name = Path::new(self.program_in_root()).file_name();
         let name = name.and_then(|name| name.to_str()).unwrap_or_default();
@@ -237,7 +235,7 @@ impl Flavour {
             .collect()
     }
 
-    /// Runs `program` for its version. `root` is `/` or a private root. The error is a reason.
+    /// Determines the version of `program` by running it. `root` is `/` or a private root. The error is a reason.
     pub(crate) fn examine(
         self,
         root: &Path,
@@ -280,7 +278,7 @@ impl Flavour {
         if is_maria == self.is_mysql() {
             return Err(format!("{} is version {version}", program.display()));
         }
-        // MariaDB 11 moved its files from share/mysql to share/mariadb; the makers' builds have them in share.
+        // MariaDB 11 moved its files from share/mysql to share/mariadb; upstream builds have them in share.
         let share = ["share/mariadb", "share/mysql", "share"]
             .iter()
             .map(|dir| base.join(dir))
@@ -307,17 +305,17 @@ impl Flavour {
 }
 
 impl Installation {
-    /// The file that is executed: the server, or the loader of a private root.
+    /// The executed file: the server, or the loader of a private root.
     pub(crate) fn program(&self) -> &Path {
         Path::new(&self.command[0])
     }
 
-    /// The file of the server program itself.
+    /// The file of the server program.
     pub fn server_program(&self) -> &Path {
         Path::new(&self.command[self.command.len() - 1])
     }
 
-    /// The same installation with another file in the place of the server program.
+    /// The same installation with another server program.
     pub fn with_server_program(&self, program: &Path) -> Installation {
         let mut other = self.clone();
         let last = other.command.len() - 1;
@@ -325,14 +323,14 @@ impl Installation {
         other
     }
 
-    /// Another program of the same installation, such as `innochecksum`, as a command without
-    /// arguments; `None` when the installation lacks it.
+    /// Another program of the same installation, such as `innochecksum`, as a command without arguments; `None` if the
+    /// installation lacks it.
     pub fn tool(&self, name: &str) -> Option<Command> {
         let program = self.base.join("bin").join(name);
         if !program.is_file() {
             return None;
         }
-        // All but the last word start the program: nothing, or the loader of a private root.
+        // All words but the last start the program: none, or the loader of a private root.
         let mut words = self.command[..self.command.len() - 1].to_vec();
         words.push(program.into_os_string());
         let mut command = Command::new(&words[0]);
@@ -340,8 +338,8 @@ impl Installation {
         Some(command)
     }
 
-    /// The server's own share of the command line, before any option: program, the option file or
-    /// `--no-defaults`, user and the folders of the installation.
+    /// The first part of the server's command line: program, the option file or `--no-defaults`, user and directories
+    /// of the installation.
     pub(crate) fn base_command(
         &self,
         datadir: &Path,
@@ -369,7 +367,7 @@ impl Installation {
             "--character-sets-dir=",
             &self.share.join("charsets"),
         ));
-        // Options of the client side (MYSQL_*, LD_*) must not reach the server.
+        // Client variables (MYSQL_*, LD_*) must not reach the server.
         for (name, _) in std::env::vars_os() {
             let name_text = name.to_string_lossy();
             if name_text.starts_with("MYSQL")

@@ -1,4 +1,4 @@
-//! Making an empty data directory.
+//! Creates an empty data directory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::error::{Doing, tail};
 use crate::{Error, Installation, Result, process};
 
-/// Initialising takes a second or four on a fast disk; a slow volume may need minutes.
+/// Initialising takes one to four seconds on a fast disk; a slow volume may need minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 
 impl Installation {
-    /// Makes the data directory `datadir` (it must be missing or empty) with the system tables and
-    /// the account `root@localhost` without a password.
+    /// Creates the data directory `datadir` (it must be missing or empty) with the system tables and the account
+    /// `root@localhost` without a password.
     ///
     /// # Errors
     /// [`Error::Initialise`] with the tail of the server's log.
@@ -22,8 +22,8 @@ impl Installation {
         self.initialise_with(datadir, &[])
     }
 
-    /// [`Installation::initialise`] with options that must be chosen before the first start, such
-    /// as `--innodb-page-size=4096`.
+    /// [`Installation::initialise`] with options that must be set before the first start, such as
+    /// `--innodb-page-size=4096`.
     ///
     /// # Errors
     /// As [`Installation::initialise`].
@@ -49,7 +49,7 @@ impl Installation {
         command.arg(format!("--tmpdir={}", scratch.path().display()));
         if self.flavour.is_mysql() {
             command.arg("--initialize-insecure");
-            // The default is a folder that only the full package makes.
+            // The default is a directory that only the full package creates.
             command.arg(format!("--secure-file-priv={}", scratch.path().display()));
             command.stdin(Stdio::null());
         } else {
@@ -66,7 +66,7 @@ impl Installation {
             .doing(|| "cannot start the server to initialise its data directory".into())?;
         if let Some(mut input) = child.stdin.take() {
             let script = self.bootstrap_script()?;
-            // A server that ends early closes the pipe; its exit status tells more than EPIPE.
+            // A server that ends early closes the pipe; its exit status is more informative than EPIPE.
             let _ = input.write_all(script.as_bytes());
         }
         if !process::wait_at_most(&mut child, LIMIT) {
@@ -87,8 +87,7 @@ impl Installation {
         }
     }
 
-    /// MariaDB's system tables, from the scripts of the installation in the order in which its own
-    /// installer feeds them.
+    /// MariaDB's system tables: the installation's scripts, in the order that its installer uses.
     fn bootstrap_script(&self) -> Result<String> {
         let mut script = String::from(
             "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n",
@@ -107,7 +106,7 @@ impl Installation {
                     _ => self.share.join(format!("{prefix}_{name}.sql")),
                 })
                 .find(|path| path.is_file());
-            // 11.8 has merged the initial data into the tables' script.
+            // 11.8 merged the initial data into the tables' script.
             let Some(path) = path else { continue };
             let text =
                 fs::read_to_string(&path).doing(|| format!("cannot read {}", path.display()))?;

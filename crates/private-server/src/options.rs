@@ -1,4 +1,4 @@
-//! What the caller decides about a server.
+//! Options of a server start.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use std::time::Duration;
 pub enum Load {
     /// Before InnoDB starts: `plugin_load_add` on MariaDB, `early-plugin-load` on MySQL.
     Early,
-    /// Put into the plugin directory only; the caller installs it by SQL.
+    /// Only linked into the plugin directory; the caller installs the plugin by SQL.
     BySql,
 }
 
-/// Options of one start of a server. Everything else is the server's default.
+/// Options of one start of a server. All others have the server's defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) datadir: PathBuf,
@@ -30,8 +30,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// A server on the data directory `datadir`, with socket, log, pid file and plugin directory in
-    /// the folder `run` (made if missing; never the data directory). Buffer pool 128 MiB.
+    /// A server on the data directory `datadir`, with socket, log, pid file and plugin directory in the directory `run`
+    /// (created if missing; never the data directory). Buffer pool 128 MiB.
     pub fn new(datadir: impl AsRef<Path>, run: impl AsRef<Path>) -> Self {
         Options {
             datadir: datadir.as_ref().to_owned(),
@@ -49,40 +49,39 @@ impl Options {
         }
     }
 
-    /// Size of InnoDB's buffer pool in bytes. The server's resize step is set to 1 MiB, so whole
-    /// MiB are used as given.
+    /// Size of InnoDB's buffer pool in bytes. The server's resize step is set to 1 MiB, so whole MiB are used exactly.
     pub fn buffer_pool(mut self, bytes: u64) -> Self {
         self.buffer_pool = bytes;
         self
     }
 
-    /// Links the library at `path` into the plugin directory, beside the server's own plugins, as
-    /// `<name>.so`, and loads the plugin `name` from it as `load` says.
+    /// Links the library at `path` into the plugin directory, beside the server's own plugins, as `<name>.so`. Loads
+    /// the plugin `name` from it at the time given by `load`.
     pub fn plugin(mut self, path: impl AsRef<Path>, name: &str, load: Load) -> Self {
         self.plugins
             .push((path.as_ref().to_owned(), name.to_owned(), load));
         self
     }
 
-    /// Listens on this port of 127.0.0.1 as well; without it the server has no network port.
+    /// Also listens on this port of 127.0.0.1; by default the server has no network port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// One more server option, as on a command line (`--innodb-io-capacity=400`).
+    /// An additional server option in command-line form (`--innodb-io-capacity=400`).
     pub fn option(mut self, option: impl Into<String>) -> Self {
         self.extra.push(option.into());
         self
     }
 
-    /// How long the server may take until it answers SQL (recovery included). Default 120 s.
+    /// Time limit until the server answers SQL (recovery included). Default 120 s.
     pub fn start_timeout(mut self, limit: Duration) -> Self {
         self.start_timeout = limit;
         self
     }
 
-    /// Preloads a library (LD_PRELOAD) into the server process alone.
+    /// Preloads a library (LD_PRELOAD) into the server process only.
     pub fn preload(mut self, library: impl AsRef<Path>) -> Self {
         self.preload = Some(library.as_ref().to_owned());
         self
@@ -94,21 +93,21 @@ impl Options {
         self
     }
 
-    /// Starts the server by this command, to which its own is appended, and which must become it (as `unshare` does).
+    /// Starts the server with this command, followed by the server's own. The command must become the server (as
+    /// `unshare` does).
     pub fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// Lets a server that root starts change to this user, as services do. The data directory must
-    /// be the user's; the folder `run` is handed over. Without it the server stays root.
+    /// Makes a server that root starts switch to this user, as services do. The data directory must belong to the user;
+    /// ownership of the directory `run` is transferred. By default the server stays root.
     pub fn user(mut self, name: &str) -> Self {
         self.user = Some(name.to_owned());
         self
     }
 
-    /// Reads this option file (and what it includes) instead of none. The size of the buffer pool is
-    /// then the file's affair.
+    /// Reads this option file (and its includes) instead of none. Then the file determines the size of the buffer pool.
     pub fn defaults_file(mut self, file: impl AsRef<Path>) -> Self {
         self.defaults_file = Some(file.as_ref().to_owned());
         self

@@ -1,9 +1,9 @@
-//! Whether another user could change what a path leads to.
+//! Checks whether another user can redirect or change a path.
 //!
-//! A file is what its directory says it is, that directory what the one above it says, and so on up to the root. Each symbolic
-//! link on the way begins this anew. So every part is checked in the order in which the kernel follows them. Each must belong to
-//! the caller or to root, and no other user may write to it. A directory with sticky bit, such as `/tmp`, is the exception:
-//! others may create files there, but neither remove nor rename those of their owners.
+//! A directory determines its entries, its parent determines the directory, and so on up to the root. Each symbolic
+//! link on the path starts a new path. So every part is checked in the order in which the kernel follows them. Each
+//! must belong to the caller or to root, and no other user may write to it. A directory with sticky bit, such as
+//! `/tmp`, is the exception: others may create files there, but cannot remove or rename files of other owners.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -12,15 +12,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Symbolic links on the way, as many as the kernel follows.
+/// Maximum number of symbolic links on a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Why others could change the file or directory itself.
+/// Why other users could change the file or directory itself.
 pub fn changeable(meta: &Metadata) -> Option<String> {
     if !is_trusted(meta) {
         return Some(format!("it belongs to another user (id {})", meta.uid()));
     }
-    // The mode of a link says nothing.
+    // The mode of a link has no effect.
     (!meta.is_symlink() && meta.mode() & 0o022 != 0).then(|| "others can write to it".to_owned())
 }
 
@@ -29,7 +29,7 @@ fn is_trusted(meta: &Metadata) -> bool {
     meta.uid() == 0 || meta.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Checks every part of an absolute path. The parts at its end may be missing where no other user can create them.
+/// Checks every part of an absolute path. Parts at its end may be missing if no other user can create them.
 ///
 /// # Errors
 /// The part that others could change.
@@ -37,11 +37,11 @@ pub fn check(path: &Path) -> Result<(), String> {
     walk(path, false).map(drop)
 }
 
-/// Checks every part of an absolute path, as [`check`] does, and creates missing directories. No other user can write to the
-/// last one.
+/// Checks every part of an absolute path, as [`check`] does, and creates missing directories. No other user can write
+/// to the last one.
 ///
 /// # Errors
-/// The part that others could change, or that cannot be created.
+/// The part that others could change, or whose creation failed.
 pub fn make(path: &Path) -> Result<(), String> {
     let meta = walk(path, true)?;
     match meta.and_then(|meta| changeable(&meta)) {
@@ -60,7 +60,7 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
         .truncate(false)
         .write(true)
         .mode(0o600)
-        // A pipe is refused below, not waited for.
+        // A pipe is rejected below; opening it must not block.
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     if !file.metadata()?.is_file() {
@@ -69,7 +69,7 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What is at the end of the path; None if it is missing.
+/// Metadata of the end of the path; None if it is missing.
 fn walk(path: &Path, make: bool) -> Result<Option<Metadata>, String> {
     if !path.is_absolute() {
         return Err(failed(path, "it is no absolute path"));
@@ -81,7 +81,7 @@ fn walk(path: &Path, make: bool) -> Result<Option<Metadata>, String> {
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
         if name == OsStr::new("..") {
-            // It was checked on the way here.
+            // It was already checked on the way down.
             at.pop();
             meta = stat(&at)?;
             is_shared = judge(&at, &meta)?;
@@ -132,7 +132,7 @@ fn is_missing(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
 }
 
-/// Its names, without the root.
+/// Components of the path, without the root.
 fn names(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
@@ -144,7 +144,7 @@ fn stat(path: &Path) -> Result<Metadata, String> {
     fs::symlink_metadata(path).map_err(|error| failed(path, error))
 }
 
-/// Whether others may create files there, beside those that they cannot change.
+/// Whether others may create files there, beside files that they cannot change.
 fn judge(path: &Path, meta: &Metadata) -> Result<bool, String> {
     match changeable(meta) {
         None => Ok(false),
@@ -199,14 +199,14 @@ mod tests {
             );
             set(path, right);
         }
-        // What is ours stays ours there; what is not there yet can be anybody's.
+        // There, our files stay ours, but any user can create a missing one.
         set(&outer, 0o1777);
         assert_eq!(check(&file), Ok(()));
         assert_eq!(check(&inner.join("none")), Ok(()));
         assert!(why(&outer.join("none")).contains("none"));
         set(&outer, 0o755);
 
-        // Of a link the way to what it leads to counts, and of that again.
+        // A link requires a safe path to its target, and recursively to that link's target.
         let open = place.join("open");
         directory(&open);
         symlink(&file, open.join("second")).unwrap();
@@ -224,7 +224,7 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             chown(&outer, Some(65534), None).unwrap();
             assert!(why(&file).contains("outer: it belongs to another user (id 65534)"));
-            // The owner of a folder does there what he likes, sticky or not.
+            // The owner of a directory can change it, sticky or not.
             set(&outer, 0o1777);
             assert!(why(&file).contains("another user"));
         }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(deep.metadata().unwrap().mode() & 0o022, 0);
         set(&deep, 0o1777);
         assert!(make(&deep).unwrap_err().contains("others can write to it"));
-        // A new directory there is the caller's.
+        // A new directory there belongs to the caller.
         assert_eq!(make(&deep.join("c")), Ok(()));
         assert!(
             make(Path::new("relative"))

@@ -1,12 +1,10 @@
-//! Children that cannot outlive this process.
+//! Child processes that cannot outlive this process.
 //!
-//! A child gets its own process group (a Ctrl-C at the terminal reaches only this process, which
-//! then stops its children in order) and a parent-death signal, so that even SIGKILL of this
-//! process leaves nothing running.
+//! A child gets its own process group and a parent-death signal. A Ctrl-C at the terminal reaches only this process,
+//! which then stops its children in order. Even after SIGKILL of this process no child remains.
 //!
-//! Linux sends the parent-death signal when the *thread* that forked ends, not the process. Tests
-//! run on threads that end early, so every child is forked by one thread that lives as long as the
-//! process.
+//! Linux sends the parent-death signal when the *thread* that forked ends, not the process. Test threads end early, so
+//! one thread that lives as long as the process forks every child.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,17 +22,17 @@ use rustix::process::{
 
 type Job = (Command, Sender<io::Result<Child>>);
 
-/// A child as [`end_all`] needs it. The descriptor names the process even after its id was reused.
+/// A child, as registered for [`end_all`]. The descriptor identifies the process even after its id is reused.
 struct Known {
     pidfd: OwnedFd,
     death_signal: libc::c_int,
 }
 
-/// All children that may still run; `None` once [`end_all`] has begun. The only lock here.
+/// All children that may still run; `None` once [`end_all`] has begun. The only lock in this module.
 static CHILDREN: Mutex<Option<Vec<Known>>> = Mutex::new(Some(Vec::new()));
 
-/// Spawns `command` in its own process group, to be killed with `death_signal` (for example
-/// `libc::SIGKILL`) when this process dies in whatever way.
+/// Spawns `command` in its own process group. The kernel sends it `death_signal` (for example `libc::SIGKILL`) when
+/// this process dies for any reason.
 ///
 /// # Errors
 /// Those of [`Command::spawn`].
@@ -46,7 +44,7 @@ pub fn spawn(mut command: Command, death_signal: libc::c_int) -> io::Result<Chil
             .name("spawner".into())
             .spawn(move || {
                 for (mut command, reply) in jobs {
-                    // The caller may be gone; then the child is dropped running, and dies with us.
+                    // The caller may be gone; then the running child is dropped, and dies with this process.
                     let _ = reply.send(command.spawn());
                 }
             })
@@ -65,7 +63,7 @@ pub fn spawn(mut command: Command, death_signal: libc::c_int) -> io::Result<Chil
             if libc::getppid() as u32 != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
-            // A blocked or ignored signal would be inherited and outlive exec.
+            // Otherwise the child would inherit blocked signals across exec.
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -97,10 +95,10 @@ pub fn spawn(mut command: Command, death_signal: libc::c_int) -> io::Result<Chil
     Ok(child)
 }
 
-/// Ends every child of [`spawn`] that still runs, for a signal handler's thread: first, by SIGKILL,
-/// those that were to be killed with this process, then the others by their death signal, so that
-/// for example a file system goes after the server that uses it. From here on `spawn` fails. Waits
-/// `limit` at most for each kind, and does not reap: the owners of the children may be doing so.
+/// Ends every child of [`spawn`] that still runs, on behalf of a signal handler's thread. First it sends SIGKILL to the
+/// children with that death signal, then the death signal to the others. So a file system ends after the server that
+/// uses it. From here on `spawn` fails. Waits at most `limit` for each kind. Does not reap, because the owners of the
+/// children may be doing so.
 pub fn end_all(limit: Duration) {
     let known = CHILDREN
         .lock()
@@ -123,7 +121,7 @@ pub fn end_all(limit: Duration) {
     }
 }
 
-/// Whether the process ends within `limit` (it may be a zombie then).
+/// Whether the process ends within `limit`. It may be a zombie then.
 fn has_ended(pidfd: &OwnedFd, limit: Duration) -> bool {
     let end = Instant::now() + limit;
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
@@ -140,18 +138,18 @@ fn has_ended(pidfd: &OwnedFd, limit: Duration) -> bool {
     }
 }
 
-/// How often a child is asked for that is waited for.
+/// Polling interval of a wait for a child.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether `child` has ended, without reaping it: its process id, and that of its group, stay its own. No descriptor is
-/// needed for that, which older kernels and some sandboxes do not give.
+/// Whether `child` has ended, without reaping it, so that its process id and group id stay reserved. Needs no
+/// descriptor, which older kernels and some sandboxes do not provide.
 pub fn has_exited(child: &Child) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     loop {
         match waitid(WaitId::Pid(Pid::from_child(child)), options) {
             Err(Errno::INTR) => {}
             Ok(status) => return status.is_some(),
-            // There is nothing left to wait for.
+            // No child remains to wait for.
             Err(_) => return true,
         }
     }
@@ -163,7 +161,7 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> bool {
     loop {
         match child.try_wait() {
             Ok(None) => {}
-            // An error means that there is nothing left to wait for.
+            // An error means that no child remains to wait for.
             Ok(Some(_)) | Err(_) => return true,
         }
         if Instant::now() >= end {
@@ -173,14 +171,13 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Sends `signal` to `child`, which has not been waited for.
+/// Sends `signal` to `child`, which must be unreaped.
 pub fn signal(child: &Child, signal: libc::c_int) {
     // SAFETY: the child is ours and unreaped, so its pid cannot belong to another process.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
 
-/// Asks `child` to end with `gentle`, and kills it when it has not ended after `limit`; then reaps
-/// it.
+/// Sends `gentle` to `child`, kills it if it still runs after `limit`, then reaps it.
 pub fn end(child: &mut Child, gentle: libc::c_int, limit: Duration) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
@@ -192,11 +189,11 @@ pub fn end(child: &mut Child, gentle: libc::c_int, limit: Duration) {
     }
 }
 
-/// Waits until `child`, which has not been waited for, ends, at most `limit`; then kills what is left of its process group,
-/// itself included, and reaps it.
+/// Waits at most `limit` for the end of `child`, which must be unreaped. Then kills all remaining processes of its
+/// group, itself included, and reaps it.
 ///
 /// # Errors
-/// Those of [`Child::wait`]; the group was killed all the same.
+/// Those of [`Child::wait`]; the group was killed nevertheless.
 pub fn end_group(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
     let end = Instant::now() + limit;
     while !has_exited(child) {
@@ -206,7 +203,7 @@ pub fn end_group(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
         }
         std::thread::sleep(left.min(LOOK));
     }
-    // SAFETY: the child is ours and unreaped, so its pid cannot be the group of others.
+    // SAFETY: the child is ours and unreaped, so its pid cannot be the group of other processes.
     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
     // It may have left its group.
     let _ = child.kill();
@@ -255,7 +252,7 @@ mod tests {
         let long = Duration::from_secs(30);
         let (status, pid) = run("sleep 30 & echo $! > \"$1\"; exit 3", long);
         assert_eq!(status.code(), Some(3));
-        // Gone, or a zombie that nobody has reaped yet, a moment after the signal.
+        // Gone, or a zombie that is not reaped yet, a moment after the signal.
         let runs = || {
             let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
             state.is_ok_and(|text| !text.contains(") Z "))

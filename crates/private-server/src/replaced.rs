@@ -1,17 +1,18 @@
-//! Other servers in the place of those that are known here, to try the plugin in a series or a build that no test has.
+//! Replaces a known server with another one, to try the plugin with a series or build without tests.
 //!
-//! `BPE_SERVER_MARIADB_11_8=FOLDER` makes [`crate::Flavour::MariaDb118`] the server in that folder, whatever its version is: an unpacked
-//! tarball (`bin/mariadbd`), or a root with a system in it (`usr/sbin/mariadbd`), whose own dynamic loader runs it.
+//! `BPE_SERVER_MARIADB_11_8=FOLDER` makes [`crate::Flavour::MariaDb118`] the server in that directory, of any version.
+//! The directory is an unpacked tarball (`bin/mariadbd`), or a root with a system (`usr/sbin/mariadbd`), whose own
+//! dynamic loader runs the server.
 
 use std::path::{Path, PathBuf};
 
-/// The variable of the environment for a server with this name, as `mariadb-11.8`.
+/// The environment variable for a server with this name, such as `mariadb-11.8`.
 pub fn variable(name: &str) -> String {
     let word = name.to_ascii_uppercase().replace(['-', '.'], "_");
     format!("BPE_SERVER_{word}")
 }
 
-/// Where a server program lies in a folder.
+/// Location of a server program in a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// In a root; its program.
@@ -23,7 +24,7 @@ pub enum Found {
 /// The server program `name` (`mariadbd`, `mysqld`) in `folder`.
 ///
 /// # Errors
-/// Where it was looked for.
+/// The searched locations.
 pub fn program(folder: &Path, name: &str) -> Result<Found, String> {
     let in_root = ["usr/sbin", "usr/libexec"].map(|sub| folder.join(sub).join(name));
     let in_base = ["bin", "sbin"].map(|sub| folder.join(sub).join(name));

@@ -1,11 +1,11 @@
-//! Private Debian roots, made by debootstrap and cached between runs.
+//! Private Debian roots, created by debootstrap and cached between runs.
 //!
-//! A root lives at `$XDG_CACHE_HOME/innodb-bpe/<folder>` (default `~/.cache/innodb-bpe/<folder>`). It
-//! is made under a temporary name and renamed when complete, so a root that exists is whole.
-//! Makers exclude each other by a lock on `innodb-bpe/lock`.
+//! A root is at `$XDG_CACHE_HOME/innodb-bpe/<folder>` (default `~/.cache/innodb-bpe/<folder>`). It is created under a
+//! temporary name and renamed when complete, so an existing root is complete. A lock on `innodb-bpe/lock` serialises
+//! creation.
 //!
-//! debootstrap mounts `/proc` into the root while it works. It runs in mount and process namespaces
-//! of its own, so that whatever interrupts it leaves neither a mount nor a process.
+//! debootstrap mounts `/proc` into the root during its work. It runs in separate mount and process namespaces, so that
+//! an interruption leaves neither a mount nor a process.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,24 +15,23 @@ use std::process::{Command, Stdio};
 
 use crate::{ownership, process};
 
-/// What a root is made of.
+/// Contents of a root.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
-    /// Suite of Debian.
+    /// Debian suite.
     pub suite: &'static str,
-    /// Name of the folder.
+    /// Name of the directory.
     pub folder: &'static str,
     /// Packages beyond the minimal base.
     pub packages: &'static [&'static str],
 }
 
-/// The directory for everything that this product caches: `$XDG_CACHE_HOME/innodb-bpe`, by default `~/.cache/innodb-bpe`. It may
-/// be missing.
+/// The product's cache directory: `$XDG_CACHE_HOME/innodb-bpe`, by default `~/.cache/innodb-bpe`. It may be missing.
 ///
-/// Programs in it are run. So only root and the caller may be able to change its contents.
+/// Programs in it are executed, so only root and the caller may be able to change its contents.
 ///
 /// # Errors
-/// Neither variable names a place, or another user may change it.
+/// Neither variable is set, or another user may change the directory.
 pub fn cache_folder() -> Result<PathBuf, String> {
     cache_folder_of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
 }
@@ -63,7 +62,7 @@ fn cache_folder_of(cache: Option<OsString>, home: Option<OsString>) -> Result<Pa
     Ok(folder)
 }
 
-/// Where `scripts/install-dependencies` unpacks programs.
+/// Directory in which `scripts/install-dependencies` unpacks programs.
 ///
 /// # Errors
 /// As [`cache_folder`].
@@ -73,7 +72,7 @@ pub fn tools() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Where the root of `recipe` is or will be.
+/// Path of the root of `recipe`, existing or not.
 ///
 /// # Errors
 /// As [`cache_folder`].
@@ -92,8 +91,8 @@ pub fn existing(recipe: &Recipe) -> Result<Option<PathBuf>, String> {
     Ok(programs.is_dir().then_some(place))
 }
 
-/// Makes the root of `recipe`, or waits for another process that is making it. `progress` gets
-/// debootstrap's own lines. The error is a reason in words.
+/// Creates the root of `recipe`, or waits for another process that is creating it. `progress` receives debootstrap's
+/// output. The error is a reason in words.
 pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
     if !rustix::process::geteuid().is_root() {
         return Err(format!(
@@ -119,7 +118,7 @@ pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, 
         let _ = fs::remove_dir_all(&partial);
         return Err(reason);
     }
-    // Half of the space is packages that are no longer needed.
+    // Half of the space holds packages that are no longer needed.
     for waste in ["var/cache/apt/archives", "var/lib/apt/lists"] {
         let _ = fs::remove_dir_all(partial.join(waste));
     }
@@ -139,7 +138,7 @@ pub fn command_in(root: &Path, program: &Path) -> Result<Vec<OsString>, String> 
     } else {
         return Err("private roots are known for x86-64 and arm64 only".into());
     };
-    // Preferred over the name in lib64, which is a link that might lead out of the root.
+    // Preferred to the name in lib64, which is a link that might lead out of the root.
     let direct = root.join("usr/lib").join(triplet).join(
         Path::new(loader)
             .file_name()
@@ -158,7 +157,7 @@ pub fn command_in(root: &Path, program: &Path) -> Result<Vec<OsString>, String> 
             program.display()
         ));
     }
-    // Private libraries of the server (protobuf, ICU and the like, where it brings its own).
+    // Private libraries of the server (such as protobuf or ICU, if it has its own).
     let mut libraries = root.join("usr/lib").join(triplet).into_os_string();
     libraries.push(":");
     libraries.push(root.join("usr/lib/mysql/private"));
@@ -184,7 +183,7 @@ fn lock(folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<File, String> {
     Ok(file)
 }
 
-/// Removes what an interrupted run left. Only called with the lock held.
+/// Removes the remains of an interrupted run. Call with the lock held.
 fn remove_partial_roots(folder: &Path, recipe: &Recipe) {
     let partial = folder.join(format!("{}.partial", recipe.folder));
     if partial.exists() {
@@ -238,7 +237,7 @@ fn debootstrap(
     ))
 }
 
-/// debootstrap keeps its own log in the root it makes.
+/// debootstrap writes its own log in the new root.
 fn tail_of_log(target: &Path) -> String {
     let log = crate::error::tail(&target.join("debootstrap/debootstrap.log"), 5);
     if log.is_empty() {

@@ -16,12 +16,11 @@ use crate::{Error, Flavour, Installation, Load, Options, Result, process};
 
 /// Lines of the error log in an error message.
 const LOG_LINES: usize = 30;
-/// After SQL SHUTDOWN: flushing a full pool to a slow volume takes its time.
+/// Time limit after SQL SHUTDOWN: flushing a full pool to a slow volume is slow.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 const TERM_LIMIT: Duration = Duration::from_secs(30);
 
-/// A private server that answers SQL. Dropping it kills it (SIGKILL): call [`Server::stop`] for a
-/// clean end.
+/// A private server that answers SQL. Dropping it kills it (SIGKILL); call [`Server::stop`] for a clean shutdown.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -31,7 +30,7 @@ pub struct Server {
     port: Option<u16>,
 }
 
-/// How a library is named for LD_PRELOAD by a process that begins in `run`: blanks and colons separate names there.
+/// Name of a library for LD_PRELOAD of a process that starts in `run`: blanks and colons separate names there.
 fn preloadable(library: &Path, run: &Path) -> Result<PathBuf> {
     let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b':';
     if !library.as_os_str().as_bytes().iter().any(separates) {
@@ -43,12 +42,12 @@ fn preloadable(library: &Path, run: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from("./preload.so"))
 }
 
-/// How a server came to its end.
+/// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// By SQL SHUTDOWN, with exit status 0.
     Cleanly,
-    /// By SIGTERM, with exit status 0: SQL was not possible.
+    /// By SIGTERM, with exit status 0, because SQL was not possible.
     BySignal,
 }
 
@@ -56,8 +55,8 @@ impl Installation {
     /// Starts the server and waits until it answers SQL.
     ///
     /// # Errors
-    /// [`Error::Start`] with the tail of the error log when the server ends or does not answer
-    /// within the time limit; it is killed then.
+    /// [`Error::Start`] with the tail of the error log if the server ends or does not answer within the time limit. In
+    /// the latter case it is killed.
     pub fn start(&self, options: Options) -> Result<Server> {
         let run = &options.run;
         fs::create_dir_all(run).doing(|| format!("cannot make {}", run.display()))?;
@@ -105,11 +104,11 @@ impl Installation {
             }
         }
         if self.flavour.is_mysql() {
-            // Loose, as a server may be built without it.
+            // Loose, because a build may lack it.
             command.arg("--loose-mysqlx=OFF");
-            // Notes, too, as MariaDB writes them.
+            // Includes notes, like MariaDB's log.
             command.arg("--log-error-verbosity=3");
-            // The default is a folder that only the full package makes.
+            // The default is a directory that only the full package creates.
             command.arg(format!("--secure-file-priv={}", tmp.display()));
         }
         let early: Vec<&str> = options
@@ -120,7 +119,7 @@ impl Installation {
             .collect();
         if self.flavour.is_mysql() {
             if !early.is_empty() {
-                // One value only: a second occurrence would replace the first.
+                // A single value, because a second occurrence would replace the first.
                 let list: Vec<String> = early
                     .iter()
                     .map(|name| format!("{name}={name}.so"))
@@ -248,7 +247,7 @@ impl Server {
             })
     }
 
-    /// The same, but a statement that has no answer after `limit` fails.
+    /// Like [`connect`](Self::connect), but a statement without an answer after `limit` fails.
     ///
     /// # Errors
     /// Those of the client library.
@@ -265,7 +264,7 @@ impl Server {
         mysql::Conn::new(options)
     }
 
-    /// Runs one statement on a connection of its own and drops its rows.
+    /// Runs one statement on a separate connection and drops its rows.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -275,7 +274,7 @@ impl Server {
             .map_err(sql_error(statement))
     }
 
-    /// First column of the first row as text; `None` for no row or NULL.
+    /// First column of the first row as text; `None` without a row or for NULL.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -316,12 +315,12 @@ impl Server {
         self.socket.path()
     }
 
-    /// The port on 127.0.0.1, if one was asked for.
+    /// The port on 127.0.0.1, if one was requested.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The server's error log; starts of several servers with the same run folder append to it.
+    /// The server's error log; all servers with the same run directory append to it.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -348,7 +347,7 @@ impl Server {
 
     /// Resident memory in bytes; 0 when the process is gone.
     pub fn resident_bytes(&self) -> u64 {
-        // Counted page by page: `VmRSS` is off by some hundred KiB, because every processor adds to it in batches.
+        // Uses exact page counts: `VmRSS` is off by some hundred KiB, because every processor adds to it in batches.
         let path = format!("/proc/{}/smaps_rollup", self.pid());
         let memory = fs::read_to_string(path).unwrap_or_default();
         memory
@@ -362,12 +361,12 @@ impl Server {
     /// Stops the server: SQL SHUTDOWN, then SIGTERM, then SIGKILL, each with a time limit.
     ///
     /// # Errors
-    /// [`Error::Stop`] when it ended with another status than 0 or had to be killed.
+    /// [`Error::Stop`] if it ended with another status than 0 or had to be killed.
     pub fn stop(mut self) -> Result<Stopped> {
         let mut how = Stopped::Cleanly;
         let mut problem = None;
-        // The server may close the connection before it has answered, so an error alone does not
-        // say that it stays.
+        // The server may close the connection before it has answered, so an error alone does not prove that it keeps
+        // running.
         let asked = self.sql("SHUTDOWN");
         let patience = if asked.is_ok() {
             SHUTDOWN_LIMIT
@@ -400,7 +399,7 @@ impl Server {
         }
     }
 
-    /// Kills the server at once, as a crash would (SIGKILL), and reaps it.
+    /// Kills the server at once, like a crash (SIGKILL), and reaps it.
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -432,7 +431,7 @@ fn text_of(value: &mysql::Value) -> Option<String> {
     }
 }
 
-/// Makes `user` the owner of each of the paths, by the system's own program.
+/// Makes `user` the owner of each path, with the system's `chown`.
 fn hand_over(user: &str, paths: &[&Path]) -> Result<()> {
     let what = || format!("cannot make {user} the owner of the server's run folder");
     let status = std::process::Command::new("chown")

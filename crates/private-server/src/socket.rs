@@ -1,4 +1,4 @@
-//! Where unix sockets lie: in the folder they belong to, unless their path would be too long there.
+//! Locations of unix sockets: in the directory they belong to, unless their path would be too long there.
 
 use std::fs;
 use std::hash::Hasher;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use fnv::FnvHasher;
 
-/// Length of a unix socket's path, without the terminating zero.
+/// Maximum length of a unix socket's path, without the terminating zero.
 const LONGEST: usize = 107;
 
-/// The path of a socket. A folder that was made for it is removed when this is dropped.
+/// The path of a socket. Dropping it removes a directory that was created for the socket.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -20,11 +20,11 @@ pub struct SocketPath {
 }
 
 impl SocketPath {
-    /// The socket `name` that belongs to `folder`, which must exist. Too long a path is replaced by one below `/tmp` that
-    /// is always the same for this folder, so that clients find a server again that was stopped and started.
+    /// The socket `name` that belongs to `folder`, which must exist. A too long path is replaced with one below `/tmp`.
+    /// It is always the same for this directory, so that clients find a restarted server again.
     ///
     /// # Errors
-    /// The folder cannot be found, or none can be made in `/tmp`.
+    /// The directory does not exist, or creating one in `/tmp` fails.
     pub fn of(folder: &Path, name: &str) -> io::Result<SocketPath> {
         let path = folder.canonicalize()?.join(name);
         if path.as_os_str().len() <= LONGEST {
@@ -42,7 +42,7 @@ impl SocketPath {
         &self.path
     }
 
-    /// The folder that was made for it, if any.
+    /// The directory that was created for it, if any.
     pub fn folder(&self) -> Option<&Path> {
         self.made.as_deref()
     }
@@ -51,15 +51,15 @@ impl SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // MySQL puts a lock beside its socket.
+            // MySQL puts a lock file beside its socket.
             let _ = fs::remove_dir_all(made);
         }
     }
 }
 
-/// A folder that nobody else can have prepared.
+/// A directory that no other user can have prepared.
 fn private_folder(socket: &Path) -> io::Result<PathBuf> {
-    // A name only: nothing depends on its strength.
+    // Only a name: security does not depend on its strength.
     let mut hasher = FnvHasher::default();
     hasher.write(socket.as_os_str().as_bytes());
     let hash = hasher.finish();
@@ -68,7 +68,7 @@ fn private_folder(socket: &Path) -> io::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made.map(|()| folder),
     }
-    // Left behind by a process that was killed, or by another user.
+    // Left by a killed process, or by another user.
     let found = fs::symlink_metadata(&folder)?;
     let us = rustix::process::geteuid().as_raw();
     if found.is_dir() && found.uid() == us && found.mode() & 0o077 == 0 {
@@ -107,7 +107,7 @@ mod tests {
         fs::write(first.with_extension("lock"), "1").unwrap();
         drop(socket);
         assert!(!first.parent().unwrap().exists());
-        // Left behind, it is used again; with another name it is another one.
+        // A remaining directory is reused; another socket name gets another directory.
         fs::DirBuilder::new()
             .mode(0o700)
             .create(first.parent().unwrap())
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(again.path(), first);
         let other = SocketPath::of(&long, "other").unwrap();
         assert_ne!(other.folder(), again.folder());
-        // What others may write to is none.
+        // One that others may write to is rejected.
         drop(again);
         fs::DirBuilder::new()
             .mode(0o777)

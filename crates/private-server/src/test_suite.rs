@@ -1,38 +1,38 @@
-//! The suite of tests that Debian ships with each server: `mysql-test-run.pl`, its tests, and the server they run.
+//! Debian's packaged test suite of each server: `mysql-test-run.pl`, its tests, and the server they run.
 //!
-//! It is the machine's own when that is installed and of the wanted version, otherwise that of a private Debian root which
-//! holds the server and the suite. Unlike a single server, the suite cannot be run by the root's loader alone: it starts
-//! dozens of programs by their installed names. Whoever runs it enters the root with chroot.
+//! The host's own suite is used if it is installed in the wanted version, otherwise that of a private Debian root with
+//! server and suite. Unlike a single server, the suite cannot run by the root's loader alone, because it starts dozens
+//! of programs by their installed names. The caller must enter the root with chroot.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Flavour, Result, root};
 
-/// An installed suite. All paths but `root` are as seen from inside `root`.
+/// An installed suite. All paths except `root` are as seen from inside `root`.
 #[derive(Clone, Debug)]
 pub struct TestSuite {
     pub flavour: Flavour,
-    /// The server's version as it prints it.
+    /// The server's version as the server prints it.
     pub version: String,
     /// `/`, or a private root.
     pub root: PathBuf,
-    /// Folder of `mysql-test-run.pl`.
+    /// Directory of `mysql-test-run.pl`.
     pub folder: PathBuf,
     /// The server's plugin directory.
     pub plugins: PathBuf,
-    /// Folder of the client programs, where `mysql-test-run.pl` would not find them by itself.
+    /// Directory of the client programs, if `mysql-test-run.pl` would not find them.
     pub clients: Option<PathBuf>,
 }
 
-/// Where Debian's packages put the suite.
+/// Directories of the suite in Debian's packages.
 const FOLDERS: [&str; 3] = [
     "usr/share/mysql/mysql-test",
     "usr/share/mariadb/mariadb-test",
     "usr/lib/mysql-test",
 ];
 
-/// For MariaDB's suite, which skips tests without `patch` and `mariadb-backup`. Perl's modules want what `perl-openssl-defaults`
-/// provides under another name, and debootstrap does not look for it.
+/// Packages for MariaDB's suite, which skips tests without `patch` and `mariadb-backup`. Perl's modules require
+/// something that `perl-openssl-defaults` provides under another name, and debootstrap does not resolve that.
 const MARIADB: [&str; 5] = [
     "mariadb-test",
     "mariadb-backup",
@@ -44,7 +44,7 @@ const MARIADB: [&str; 5] = [
 const PLUGINS: [&str; 2] = ["usr/lib/mysql/plugin", "usr/lib/mariadb/plugin"];
 
 impl Flavour {
-    /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts.
+    /// The root with server and suite. MySQL's suite needs `openssl` and the names of protocols and hosts.
     fn recipe_of_test_suite(self) -> Option<root::Recipe> {
         Some(match self {
             Flavour::MariaDb114Upstream => return None,
@@ -71,8 +71,8 @@ impl Flavour {
         })
     }
 
-    /// Finds the server's suite of tests, or makes a private Debian root with it (one or two minutes and up to 2 GB; needs
-    /// root and `debootstrap`), cached for the next time. `progress` gets a line now and then.
+    /// Finds the server's test suite, or creates a private Debian root with it, and caches that. Creation takes one or
+    /// two minutes and up to 2 GB, and needs root and `debootstrap`. `progress` receives lines at intervals.
     ///
     /// # Errors
     /// [`Error::Unavailable`](crate::Error::Unavailable) with the reason.

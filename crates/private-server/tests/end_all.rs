@@ -1,4 +1,4 @@
-//! `process::end_all` is final for the process, so it has a test program of its own.
+//! `process::end_all` is final for the process, so it needs a separate test program.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ fn end_all_ends_the_hard_ones_first_and_admits_no_more() {
     let mut hard = Command::new("sleep");
     hard.arg("60");
     let mut hard = process::spawn(hard, libc::SIGKILL).unwrap();
-    // On SIGTERM the gentle one notes whether the hard one still runs.
+    // On SIGTERM the gentle child records whether the hard one still runs.
     let mut gentle = Command::new("sh");
     gentle.arg("-c").arg(format!(
         "trap 'grep -c \"State:.Z\" /proc/{}/status > {}; exit' TERM; while :; do sleep 0.05; done",

@@ -1,7 +1,7 @@
-//! The life of a private server of each flavour, against the real programs.
+//! Life cycle of a private server of each flavour, with the real programs.
 //!
-//! A flavour that cannot be had on this machine is reported as skipped with the reason; with CI
-//! set in the environment that is a failure, but for MariaDB 10.5, 11.8 and the maker's build of 11.4.
+//! A flavour that is unavailable on this host is reported as skipped with the reason. With CI set in the environment
+//! that is a failure, except for MariaDB 10.5, 11.8 and the upstream build of 11.4.
 
 use std::io::Write;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn installation(flavour: Flavour) -> Option<Installation> {
                     ),
                 "nothing may be skipped in CI: {reason}"
             );
-            // Past the capture of output, so that `scripts/test` sees it and does not count it as passed.
+            // Bypasses the capture of output, so that `scripts/test` sees it and does not count it as passed.
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("a test").to_owned();
             let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
@@ -61,7 +61,7 @@ fn life(flavour: Flavour) {
     server.sql("INSERT INTO d.t VALUES (1), (2)").unwrap();
     assert!(matches!(server.sql("NONSENSE"), Err(Error::Sql { .. })));
 
-    // A crash loses nothing that was committed.
+    // A crash loses no committed data.
     let pid = server.pid();
     server.kill();
     assert!(!is_alive(pid));
@@ -72,7 +72,7 @@ fn life(flavour: Flavour) {
     assert_eq!(server.stop().unwrap(), Stopped::Cleanly);
     assert!(!is_alive(pid));
 
-    // A bad option: the reason is in the error, and nothing is left.
+    // A bad option: the error contains the reason, and no process remains.
     let error = installation
         .start(options().option("--no-such-option=1"))
         .unwrap_err();
@@ -116,7 +116,7 @@ fn a_server_that_cannot_answer_is_killed_in_time() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    // Without system tables the server ends by itself; the error carries its log.
+    // Without system tables the server ends; the error contains its log.
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     let start = Instant::now();

@@ -1,13 +1,14 @@
-//! Whether a number of the policy `density` hangs on one of the streams on which it was chosen: each stream is left out once, and the
-//! number is chosen on the others.
+//! Checks whether a constant of the policy `density` depends on a single trace: leaves each trace out once, and chooses
+//! the constant on the others.
 //!
 //! ```sh
 //! cargo run --release -p replay --features tuning --example leave_one_out -- 4096:tpcc.zst 4096:report.zst ...
 //! ```
 //!
-//! An argument is a stream with the pages of its buffer pool. Each number is set to two thirds and to one and a half times of what it is,
-//! the others stay. A value's figure on a stream is the mean of its hits, in points, over caches of one, two and four times the pool; 40 page
-//! writes for 1,000 events cost a point. Progress goes to standard error, a table in Markdown to standard output.
+//! An argument is the number of pages of the buffer pool, and a trace. Each constant is set to two thirds and to one
+//! and a half times its value, while the others are unchanged. A value's score on a trace is the mean hit ratio, in
+//! percentage points, over caches of one, two and four times the pool. A penalty of one point applies per 40 page
+//! writes per 1,000 events. Progress goes to standard error, a table in Markdown to standard output.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,11 +20,11 @@ use replay::{EnginePolicy, ProductOptions, Trace, run_product, tuning};
 
 /// Sizes of the cache relative to the pool.
 const RATIOS: [u64; 3] = [1, 2, 4];
-/// Percentage of a stream that warms the cache.
+/// Percentage of a trace that warms the cache.
 const WARM_UP: usize = 30;
-/// What a number is multiplied by.
+/// Factors for a constant.
 const TRIED: [f64; 2] = [2.0 / 3.0, 1.5];
-/// Page writes for 1,000 events that cost as much as a point of hits.
+/// Page writes per 1,000 events that cost as much as one point of hits.
 const WRITES_OF_A_POINT: f64 = 40.0;
 
 type Failure = Box<dyn std::error::Error>;
@@ -86,18 +87,18 @@ fn load(argument: &str) -> Result<Stream, Failure> {
     })
 }
 
-/// Whole numbers stay whole, and change.
+/// Scales a constant; integers stay integers, and change.
 fn round(usual: f64, factor: f64) -> f64 {
     match usual.fract() == 0.0 {
         true if factor < 1.0 => (usual * factor).floor().max(1.0),
         true => (usual * factor).ceil(),
-        // What is left of something stays a part of it.
+        // A remaining part stays below 1.
         false if usual < 1.0 && usual * factor >= 1.0 => 1.0 - (1.0 - usual) / factor,
         false => usual * factor,
     }
 }
 
-/// Of each stream, with the numbers as they are.
+/// Scores of all traces with the current constants.
 fn figures(streams: &[Stream]) -> Result<Vec<f64>, Failure> {
     let pieces = streams.len() * RATIOS.len();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![0.0; streams.len()]));
@@ -131,7 +132,7 @@ fn figures(streams: &[Stream]) -> Result<Vec<f64>, Failure> {
     Ok(done.into_inner().expect("no panic"))
 }
 
-/// The value that is best on all streams but one, or on all.
+/// The best value on all traces, or on all but one.
 fn best(values: &[(f64, Vec<f64>)], left_out: Option<usize>) -> usize {
     let sum = |figures: &[f64]| -> f64 {
         let kept = figures.iter().enumerate();
@@ -139,7 +140,7 @@ fn best(values: &[(f64, Vec<f64>)], left_out: Option<usize>) -> usize {
             .map(|(_, figure)| figure)
             .sum()
     };
-    // Of equal ones the first, which is what it is now.
+    // Among equals the first, which is the current value.
     (0..values.len())
         .rev()
         .max_by(|&a, &b| sum(&values[a].1).total_cmp(&sum(&values[b].1)))
@@ -165,7 +166,7 @@ fn row(name: &str, values: &[(f64, Vec<f64>)], streams: &[Stream]) -> String {
         .filter(|&(&choice, _)| choice != on_all)
         .map(|(&choice, stream)| format!("{:.4} without {}", values[choice].0, stream.name))
         .collect();
-    // Against what would have been chosen with it.
+    // Compared with the choice that includes the trace.
     let lost = others
         .iter()
         .enumerate()

@@ -1,12 +1,12 @@
-//! Replays recorded streams of page reads and writes: through the extension itself, and through well-known policies to
-//! compare it with.
+//! Replays recorded traces of page reads and writes through the extension itself, and through well-known policies for
+//! comparison.
 //!
-//! A [`Trace`] is read from one or several files. [`run_product`] sends it through the product's own code, [`policies::run`]
-//! through a simulation of another policy. Both return an [`Outcome`] over the measured part of the trace; what comes before
-//! that part only warms the cache.
+//! A [`Trace`] is read from one or several files. [`run_product`] replays it through the product's own code,
+//! [`policies::run`] through a simulation of another policy. Both return an [`Outcome`] over the measured part of the
+//! trace; the part before it only warms the cache.
 //!
-//! What is counted is the same everywhere: a *hit* is a read of a resident page, and every insertion and every update of a
-//! resident page by a write is one page written to the cache device.
+//! All policies use the same counting: a *hit* is a read of a resident page. Every insertion, and every update of a
+//! resident page by a write, is one page write to the cache device.
 
 mod outcome;
 pub mod policies;

@@ -1,6 +1,6 @@
-//! What a replay counts.
+//! Counters of a replay.
 
-/// Events after which a replay tells how far it is.
+/// Number of events between two progress reports.
 pub const PROGRESS_EVERY: usize = 1 << 14;
 
 /// Counts over the measured part of a trace.
@@ -12,17 +12,17 @@ pub struct Outcome {
     pub reads: u64,
     /// Reads served by the cache.
     pub hits: u64,
-    /// Pages written to the cache device. Not a whole number where the product also writes tables of contents and padding.
+    /// Pages written to the cache device. Fractional if the product also writes tables of contents and padding.
     pub page_writes: f64,
 }
 
 impl Outcome {
-    /// Hits for each read, from 0 to 1; 0 if nothing was read.
+    /// Hits per read, from 0 to 1; 0 if nothing was read.
     pub fn read_hit_ratio(&self) -> f64 {
         ratio(self.hits as f64, self.reads)
     }
 
-    /// Pages written to the cache device for every 1,000 events.
+    /// Pages written to the cache device per 1,000 events.
     pub fn page_writes_per_1000(&self) -> f64 {
         ratio(self.page_writes * 1000.0, self.events)
     }

@@ -1,7 +1,7 @@
-//! Policies to compare the product with: simulations that know no bytes, only pages.
+//! Policies for comparison with the product: simulations that handle page numbers, not bytes.
 //!
-//! Each was written from the paper or the definition that its module names. The rules of counting are those of the crate. A
-//! write updates a resident page and is no use of it: that InnoDB flushes a page does not tell that it will read it soon.
+//! Each was written from the paper or definition that its module names. They use the counting rules of the crate. A
+//! write updates a resident page but is no use of it, because a flush by InnoDB does not predict a read.
 
 mod clock;
 mod lists;
@@ -29,7 +29,7 @@ pub use policy::{Policy, Read};
 pub use s3_fifo::S3Fifo;
 pub use w_tinylfu::WTinyLfu;
 
-/// The policies there are.
+/// Available policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyName {
     Lru,
@@ -37,7 +37,7 @@ pub enum PolicyName {
     S3Fifo,
     WTinyLfu,
     Mq,
-    /// What can be reached by knowing all reads to come and leaving out what is not worth a place.
+    /// The limit of a policy that knows all future reads, and bypasses pages that are not worth caching.
     Opt,
 }
 
@@ -78,7 +78,7 @@ impl FromStr for PolicyName {
     }
 }
 
-/// Makes a policy for the events, which must be all it will see and in this order.
+/// Creates a policy for `events`, which must be exactly the events it will see, in this order.
 ///
 /// # Panics
 /// If the capacity is 0.
@@ -99,11 +99,11 @@ pub fn build(
     }
 }
 
-/// Replays a trace up to the end of the measured part through a policy with `capacity` pages. `progress` is called from time
-/// to time with the number of events done.
+/// Replays a trace up to the end of the measured part through a policy with `capacity` pages. `progress` is called at
+/// intervals with the number of completed events.
 ///
 /// # Panics
-/// If the capacity is 0 or the measured part lies beyond the trace.
+/// If the capacity is 0 or the measured part is beyond the trace.
 pub fn run(
     name: PolicyName,
     trace: &Trace,

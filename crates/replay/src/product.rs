@@ -1,8 +1,8 @@
-//! The product itself: the extension as the server would use it, over a trace instead of a server.
+//! The product itself: replays a trace through the extension, used as a server would use it.
 //!
-//! The engine is opened without threads, so that the same trace gives the same figures every time; its writers get a turn
-//! whenever enough is staged. Its cache file is a real one, on a tmpfs where that has room for it, and loses its name as soon
-//! as it is open: nothing is left behind, however the replay ends.
+//! The engine is opened without threads, so that the same trace always gives the same figures. Its writers run whenever
+//! enough is staged. The cache file is a real one, on a tmpfs with room for it if there is one. It is unlinked as soon
+//! as it is open, so no end of the replay leaves a file behind.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ pub use extension::MAX_INSTANCES;
 /// A policy that runs in the extension itself.
 pub use extension::PolicyName as EnginePolicy;
 
-/// Staged bytes at which the writers get a turn.
+/// Staged bytes at which the writers run.
 const PUMP_AT: u64 = 512 << 10;
-/// Bytes of a cache file that are not for pages.
+/// Bytes of a cache file that hold no pages.
 const HEADER_BYTES: u64 = 64 << 10;
-/// Fewest pages of a cache.
+/// Minimum number of pages of a cache.
 pub const LEAST_CACHE_PAGES: u64 = (LEAST_DEVICE_BYTES - HEADER_BYTES).div_ceil(PAGE_BYTES as u64);
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
-/// A cache file in memory may take this part of the memory that is available.
+/// A cache file in memory may take one part in this many of the available memory.
 const MEMORY_SHARE: u64 = 2;
-/// What the engine wants to stay free on a file system: this share of it, and at least so many bytes.
+/// Free space that the engine requires on a file system: one part in this many, and a minimum in bytes.
 const RESERVE_SHARE: u64 = 100;
 const LEAST_RESERVE: u64 = 64 << 20;
 
@@ -39,7 +39,7 @@ const LEAST_RESERVE: u64 = 64 << 20;
 pub struct ProductOptions {
     /// Size of the cache, at least [`LEAST_CACHE_PAGES`].
     pub cache_pages: u64,
-    /// From 1 to [`MAX_INSTANCES`], at most one for each page.
+    /// From 1 to [`MAX_INSTANCES`], at most one per page.
     pub instances: u32,
     pub policy: EnginePolicy,
     /// Directory for the cache file; without one, a tmpfs with room for it or the directory for temporary files.
@@ -58,14 +58,14 @@ impl ProductOptions {
     }
 }
 
-/// What the product did over the measured part.
+/// Results of the product over the measured part.
 #[derive(Clone, Copy, Debug)]
 pub struct ProductOutcome {
     /// Page writes include re-inserted pages and the segments' tables of contents.
     pub outcome: Outcome,
     /// Of the page writes: pages that were offered and admitted.
     pub offered_page_writes: f64,
-    /// Pages moved while segments were compacted.
+    /// Pages moved during segment compaction.
     pub reinserted: u64,
     /// Offers dropped because staging was full.
     pub dropped_staging_full: u64,
@@ -73,7 +73,7 @@ pub struct ProductOutcome {
     pub pages_cached: u64,
 }
 
-/// Why the product could not be replayed.
+/// Why the product could not replay the trace.
 #[derive(Debug, Error)]
 pub enum ProductError {
     #[error(
@@ -95,14 +95,14 @@ pub enum ProductError {
     Failed { path: PathBuf, state: String },
 }
 
-/// Replays a trace up to the end of the measured part through the extension. `progress` is called from time to time with the
-/// number of events done.
+/// Replays a trace up to the end of the measured part through the extension. `progress` is called at intervals with the
+/// number of completed events.
 ///
 /// # Errors
-/// If the options make no cache, or the file system of the cache file fails.
+/// If the options define no valid cache, or the file system of the cache file fails.
 ///
 /// # Panics
-/// If the measured part lies beyond the trace.
+/// If the measured part is beyond the trace.
 pub fn run_product(
     trace: &Trace,
     measured: Range<usize>,
@@ -143,7 +143,7 @@ fn summary(counts: Outcome, before: &Statistics, after: &Statistics) -> ProductO
     }
 }
 
-/// A page in memory, aligned as reads past the page cache want it.
+/// A page in memory, aligned for direct I/O.
 #[repr(align(4096))]
 struct Buffer([u8; PAGE_BYTES]);
 
@@ -152,9 +152,9 @@ struct Product<'a> {
     generations: Arc<Generations>,
     cache: Extension,
     directory: PathBuf,
-    /// What the server would read into.
+    /// Buffer for the server's reads.
     frame: Box<Buffer>,
-    /// What every page contains, but for its number.
+    /// Content of every page, except for its number.
     content: Box<Buffer>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Product<'a> {
             Some(directory) => directory.clone(),
             None => place(bytes),
         };
-        // Nobody else has anything to do in it.
+        // A private directory, inaccessible to other users.
         let folder = tempfile::Builder::new()
             .prefix("bpe-replay-")
             .tempdir_in(&directory)
@@ -197,7 +197,7 @@ impl<'a> Product<'a> {
         };
         let generations = Arc::new(Generations::new());
         let cache = Extension::open_inline(config, Arc::clone(&generations))?;
-        // The file stays until it is closed.
+        // The file exists until it is closed.
         drop(folder);
         Ok(Product {
             trace,
@@ -209,7 +209,7 @@ impl<'a> Product<'a> {
         })
     }
 
-    /// What the hooks of a server would do around a read or a write.
+    /// Makes the calls of a server's hooks around a read or a write.
     fn apply(&mut self, event: Event) {
         let (cache, generations) = (&self.cache, &self.generations);
         let page = self.trace.page(event.page());
@@ -245,7 +245,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Where a cache file of this size is put.
+/// Directory for a cache file of this size.
 fn place(bytes: u64) -> PathBuf {
     let shared = Path::new(SHARED_MEMORY);
     if is_roomy_tmpfs(shared, bytes).unwrap_or(false) {
@@ -255,7 +255,7 @@ fn place(bytes: u64) -> PathBuf {
     }
 }
 
-/// `None` if that cannot be found out.
+/// `None` if that is unknown.
 fn is_roomy_tmpfs(directory: &Path, bytes: u64) -> Option<bool> {
     if rustix::fs::statfs(directory).ok()?.f_type as i64 != TMPFS {
         return Some(false);
@@ -267,7 +267,7 @@ fn is_roomy_tmpfs(directory: &Path, bytes: u64) -> Option<bool> {
     Some(free >= bytes.saturating_add(reserve) && bytes <= memory / MEMORY_SHARE)
 }
 
-/// Bytes of memory that programs can still have without swapping; `None` if the kernel does not say.
+/// Bytes of memory that programs can still allocate without swapping; `None` if the kernel does not report it.
 pub fn available_memory() -> Option<u64> {
     available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }

@@ -1,4 +1,4 @@
-//! Traces: recorded streams of the page reads and writes that a server sent to its data files.
+//! Traces: recorded page reads and writes of a server's data files.
 //!
 //! A trace file is a sequence of 16-byte little-endian records, plain or compressed with zstd:
 //!
@@ -9,10 +9,10 @@
 //! | 8 | operation: 0 read, 1 write |
 //! | 9 | number of pages, at least 1 |
 //! | 10..12 | 0 |
-//! | 12..16 | sequence number; not looked at |
+//! | 12..16 | sequence number; ignored |
 //!
-//! In memory an event takes four bytes: pages are numbered in the order of their first appearance, so that a policy can keep
-//! what it knows of a page in a plain array. A record of several pages becomes as many events.
+//! In memory an event takes four bytes. Pages are numbered in the order of their first appearance, so that a policy can
+//! keep its data in a plain array. A record of several pages becomes as many events.
 
 mod error;
 mod events;

@@ -1,10 +1,10 @@
-//! Runs the test suites that the servers ship with the extension on, and looks at what fails without it.
+//! Runs the servers' own test suites with the extension enabled, and re-runs failed tests without it.
 //!
-//! [`sandbox`] runs `mysql-test-run.pl`, [`outcome`] reads what it says, [`verdict`] tells the extension's failures from
-//! others, [`traffic`] shows that the extension was in the path, [`selection`] says which tests run, and [`report`] keeps
-//! the result.
+//! [`sandbox`] runs `mysql-test-run.pl`, [`outcome`] parses its output, [`verdict`] separates the extension's failures
+//! from others, [`traffic`] proves that the extension was in the path, [`selection`] selects the tests, and [`report`]
+//! stores the result.
 //!
-//! The exit status is 0 only if no test fails, or is skipped, with the extension alone, every suite came to its end, and
+//! The exit status is 0 only if no test fails, or is skipped, with the extension alone, every suite was completed, and
 //! pages were served from the cache.
 
 mod outcome;
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether all is well.
+/// Returns whether all checks passed.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
     let library = arguments.library.canonicalize().with_context(|| {
         format!(
@@ -127,7 +127,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     Ok(conclude(&done))
 }
 
-/// Names of what is run, each with the arguments for `mysql-test-run.pl`.
+/// Names of the runs, each with the arguments for `mysql-test-run.pl`.
 fn work(
     suites: &[String],
     tests: &[String],
@@ -140,14 +140,14 @@ fn work(
         let (there, missing) = selection::quick(flavour, &folder);
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            // The lists were made for these.
+            // The lists were made for these flavours.
             ensure!(
                 !matches!(flavour, Flavour::MariaDb1011 | Flavour::MySql97),
                 "there is no {missing}: correct the list in quick/"
             );
             println!("this series does not have {missing}");
         }
-        // Without a name mysql-test-run.pl would run all that it has.
+        // Without a name mysql-test-run.pl would run all of its tests.
         ensure!(!there.is_empty(), "{} has none of them", folder.display());
         return Ok(vec![("quick".into(), there)]);
     }
@@ -177,7 +177,7 @@ fn one_suite(
         println!("{name}, {} the extension, run {number}", mode.name());
         let mut what = what.to_vec();
         if selection::runs_alone(name) {
-            // Of two such options the last one counts.
+            // The last of two such options takes effect.
             what.push("--parallel=1".into());
         }
         sandbox.run(mode, &what, &log, &mut |test, status| {
@@ -238,7 +238,7 @@ fn one_suite(
     })
 }
 
-/// Tests as arguments. MariaDB's suite can run one combination of a test alone.
+/// Tests as arguments. MariaDB's suite can run a single combination of a test.
 fn names(flavour: Flavour, tests: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = tests
         .iter()

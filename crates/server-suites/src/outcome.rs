@@ -1,4 +1,4 @@
-//! What `mysql-test-run.pl` says about each test, line by line.
+//! Parser of `mysql-test-run.pl`'s output about each test, line by line.
 //!
 //! ```text
 //! innodb_zip.blob '4k'                     w2 [ pass ]    123
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How one test ended.
+/// Result of one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -18,42 +18,42 @@ pub enum Status {
     Failed,
     /// The suite decided that the test cannot run here.
     Skipped,
-    /// The suite's own lists, or ours of exclusions, say that it is not to run.
+    /// The suite's own lists, or our exclusions, disable it.
     Disabled,
 }
 
-/// How one test ended, and what was said about it.
+/// Result of one test, with its output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     pub status: Status,
-    /// It was begun. Most that are skipped are not: what they need is known to be missing.
+    /// Whether the test started. Most skipped tests do not, because their requirements are known to be missing.
     pub begun: bool,
-    /// Behind the status: a reason, or nothing.
+    /// Text after the status: a reason, or empty.
     pub reason: String,
-    /// Of a failed test: the lines that follow.
+    /// The lines after a failed test.
     pub details: Vec<String>,
 }
 
 /// All tests of one run, by name with combination.
 pub type Outcomes = BTreeMap<String, Outcome>;
 
-/// More lines than this of a failed test are not kept.
+/// Maximum number of stored lines of a failed test.
 const MOST_DETAILS: usize = 80;
 
-/// Takes the lines of a run's output one by one.
+/// Parser that receives a run's output line by line.
 #[derive(Debug, Default)]
 pub struct Reader {
     pub outcomes: Outcomes,
-    /// Lines about what error logs held that no test was blamed for.
+    /// Error log lines at shutdown that the suite attributes to no test.
     pub at_shutdown: Vec<String>,
-    /// The suite came to its end.
+    /// Whether the suite was completed.
     pub completed: bool,
     failing: Option<String>,
     in_shutdown: bool,
 }
 
 impl Reader {
-    /// Takes the next line. Returns the test's name and outcome when it says one.
+    /// Parses the next line. Returns the test's name and result if the line has one.
     pub fn line(&mut self, line: &str) -> Option<(String, Status)> {
         if line.starts_with("Completed: ") {
             self.completed = true;
@@ -67,7 +67,7 @@ impl Reader {
                 reason: reason.to_owned(),
                 details: Vec::new(),
             };
-            // With --repeat a test has several lines: one failure decides.
+            // With --repeat a test has several lines; a single failure is decisive.
             let known = self.outcomes.get(&name);
             if known.is_none_or(|known| known.status != Status::Failed) {
                 self.outcomes.insert(name.clone(), outcome);
@@ -97,10 +97,10 @@ impl Reader {
     }
 }
 
-/// Name with combination, status, whether it was begun, and reason of a line about a test.
+/// Parses a line about a test: name with combination, status, whether it started, and reason.
 fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
     let line = line.trim_end();
-    // MySQL's share of what is done, `[ 35%] `.
+    // MySQL prints the completed share, `[ 35%] `.
     let line = match line
         .strip_prefix('[')
         .and_then(|rest| rest.split_once("%] "))
@@ -117,7 +117,7 @@ fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
         "disabled" => Status::Disabled,
         _ => return None,
     };
-    // A test that was begun was so by a worker, `w2`.
+    // A started test has a worker, `w2`.
     let begun = left
         .split_whitespace()
         .next_back()
@@ -139,7 +139,7 @@ fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
     Some((name, status, begun, reason.trim()))
 }
 
-/// As an argument of MariaDB's `mysql-test-run.pl`: `suite.test,combination`.
+/// Argument for MariaDB's `mysql-test-run.pl`: `suite.test,combination`.
 pub fn argument_with_combination(name: &str) -> String {
     match name.split_once(" '") {
         Some((test, combination)) => format!("{test},{}", combination.trim_end_matches('\'')),

@@ -1,4 +1,4 @@
-//! The result: a JSON file to which each suite is added as it ends, and tables made of it.
+//! The result: a JSON file that grows with each completed suite, and tables generated from it.
 
 use std::fs;
 use std::path::Path;
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use crate::traffic::Traffic;
 use crate::verdict::{Finding, Verdict};
 
-/// One suite, with the extension.
+/// Result of one suite with the extension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SuiteResult {
     pub suite: String,
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
-    /// By the suite's own lists.
+    /// Disabled by the suite's own lists.
     pub disabled: usize,
-    /// By our list of exclusions.
+    /// Excluded by our list.
     pub excluded: usize,
     pub findings: Vec<Finding>,
     pub traffic: Traffic,
-    /// Lines of the extension in error logs that the suite blames on no test.
+    /// The extension's error log lines that the suite attributes to no test.
     pub at_shutdown: Vec<String>,
     pub seconds: u64,
     /// Of `seconds`: runs without the extension, and repetitions.
     pub seconds_comparing: u64,
-    /// Why it did not come to its end.
+    /// Why the suite was not completed.
     pub incomplete: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl SuiteResult {
     }
 }
 
-/// All suites of one server.
+/// Results of all suites of one server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     pub server: String,
@@ -63,7 +63,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// What a run before left in `file`, if it was of the same versions; otherwise nothing yet.
+    /// The results of an earlier run in `file` if it had the same versions; otherwise empty results.
     pub fn read_or_begin(file: &Path, server: &str, version: &str, options: String) -> Results {
         let begun = Results {
             server: server.into(),
@@ -86,7 +86,7 @@ impl Results {
         }
     }
 
-    /// Adds a suite, or replaces what is known of it.
+    /// Adds a suite, or replaces its earlier result.
     pub fn add(&mut self, result: SuiteResult) {
         self.suites.retain(|known| known.suite != result.suite);
         self.suites.push(result);
@@ -95,7 +95,7 @@ impl Results {
     /// Writes `results.json` and `results.md`.
     ///
     /// # Errors
-    /// Files that cannot be written.
+    /// Errors of writing the files.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(self)?;
         fs::write(folder.join("results.json"), json).context("cannot write results.json")?;
@@ -103,7 +103,7 @@ impl Results {
         Ok(())
     }
 
-    /// The table, and every test that did not simply pass or was skipped in both ways.
+    /// The table, and every test that neither passed nor was skipped with and without the extension.
     pub fn markdown(&self) -> String {
         let mut text = format!("{}, version {}\n\n", self.server, self.version);
         text += &table(self.suites.iter(), presets::ASCII_MARKDOWN).to_string();
@@ -123,7 +123,7 @@ impl Results {
     }
 }
 
-/// One line for a finding.
+/// Describes a finding in one line.
 pub fn describe(finding: &Finding) -> String {
     let reason = match finding.reason.as_str() {
         "" => String::new(),
@@ -139,7 +139,7 @@ pub fn describe(finding: &Finding) -> String {
     )
 }
 
-/// One line for each suite, and their sums.
+/// One line per suite, and their sums.
 pub fn table<'a>(suites: impl Iterator<Item = &'a SuiteResult>, preset: &str) -> Table {
     let mut table = Table::new();
     table.load_preset(preset).set_header([

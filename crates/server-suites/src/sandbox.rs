@@ -1,11 +1,11 @@
-//! One run of `mysql-test-run.pl`, by an unprivileged user, in namespaces of its own.
+//! One run of `mysql-test-run.pl`, by an unprivileged user, in private namespaces.
 //!
-//! The servers that a suite starts take their plugins from the installed plugin directory, ports from fixed ranges, and are
-//! left behind when the suite is killed. Namespaces solve all three without touching the installation: in them a copy of
-//! the plugin directory with `bpe.so` in it lies over the installed one, the network is a loopback of their own, and when
-//! this program dies everything in them dies. A private root is entered by chroot.
+//! A suite's servers load their plugins from the installed plugin directory, use ports from fixed ranges, and survive a
+//! kill of the suite. Namespaces solve all three problems without a change of the installation. A copy of the plugin
+//! directory, with `bpe.so` in it, is mounted over the installed one. The network is a private loopback. When this
+//! program dies, all processes in the namespaces die. A private root is entered by chroot.
 //!
-//! The folder of the run is `/mnt` inside, so that paths are short (sockets) and may be entered by anybody.
+//! The directory of the run is `/mnt` inside, so that paths are short (sockets) and accessible to all users.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -24,24 +24,25 @@ use crate::traffic::Traffic;
 /// Debian's `nobody` and `nogroup`, in every root.
 const NOBODY: u32 = 65534;
 
-/// Folder of the server program in a private root.
+/// Directory of the server program in a private root.
 const PROGRAMS: &str = "/usr/sbin";
 
-/// Files of the suites, below the folder of `mysql-test-run.pl`: messages that are no fault, and options of every server.
+/// Files of the suites, below the directory of `mysql-test-run.pl`: messages that are no fault, and options of every
+/// server.
 const WARNINGS: &str = "include/mtr_warnings.sql";
 const DEFAULTS: &str = "include/default_mysqld.cnf";
 
-/// Bytes of the cache of one server.
+/// Size in bytes of one server's cache.
 const CACHE: &str = "32M";
 
-/// Messages of the extension that are no fault in these runs: the cache lies beside the data, and a library that was built
-/// to be wrong says so. Any other warning or error of the extension makes the test fail in which it appears.
+/// Messages of the extension that are no fault in these runs: the cache is beside the data, and a library built with a
+/// deliberate fault reports it. Any other warning or error of the extension fails the test in which it appears.
 const EXPECTED: [&str; 2] = [
     "lies on the same file system as the data directory; the cache helps only",
     "this library was built to be wrong, for tests only",
 ];
 
-/// With the extension, or the same without it.
+/// Whether a run uses the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     With,
@@ -57,38 +58,38 @@ impl Mode {
     }
 }
 
-/// Where and how runs are made.
+/// Location and options of runs.
 pub struct Sandbox {
     suite: TestSuite,
-    /// Of the runs: data directories, cache files, the copy of the plugin directory.
+    /// Directory of the runs: data directories, cache files, the copy of the plugin directory.
     folder: PathBuf,
     parallel: u32,
-    /// The servers' data directories lie in memory.
+    /// Whether the servers' data directories are in memory.
     in_memory: bool,
     extra: Vec<String>,
 }
 
-/// What one run brought.
+/// Results of one run.
 pub struct Run {
     pub outcomes: Outcomes,
-    /// Lines of the extension in error logs that no test was blamed for.
+    /// The extension's error log lines that the suite attributes to no test.
     pub at_shutdown: Vec<String>,
     pub traffic: Traffic,
     pub took: Duration,
-    /// Why it did not come to its end.
+    /// Why the run was not completed.
     pub incomplete: Option<String>,
 }
 
-/// A word of the shell.
+/// Quotes a path for the shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 impl Sandbox {
-    /// Prepares `folder`, whose former contents go.
+    /// Prepares `folder`, and removes its previous contents.
     ///
     /// # Errors
-    /// What is missing, or files that cannot be made.
+    /// Missing requirements, or files whose creation failed.
     pub fn new(
         suite: TestSuite,
         folder: &Path,
@@ -133,7 +134,7 @@ impl Sandbox {
         &self.suite
     }
 
-    /// A path of the installation, as seen from outside.
+    /// Converts a path of the installation to a path outside the root.
     pub fn outside(&self, inside: &Path) -> PathBuf {
         self.suite
             .root
@@ -159,8 +160,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Tests of encryption in MySQL write beside the server program and the keyring's library, and want to find there that
-    /// each server has a configuration of its own. In a build tree `mysql-test-run.pl` sees to that.
+    /// MySQL's encryption tests write beside the server program and the keyring's library, and expect there a marker
+    /// that each server has its own configuration. In a build tree `mysql-test-run.pl` ensures that.
     fn let_keyrings_be_configured(&self) -> anyhow::Result<()> {
         let programs = self.copy(Path::new(PROGRAMS), "programs")?;
         let plugins = self.folder.join("plugins");
@@ -180,7 +181,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// The suites look for warnings in the error logs, less those that this file of theirs lists.
+    /// The suites search the error logs for warnings, except those in this list of theirs.
     fn allow_expected_messages(&self) -> anyhow::Result<()> {
         const LIST: &str = "INSERT INTO global_suppressions VALUES\n";
         let file = self.outside(&self.suite.folder.join(WARNINGS));
@@ -196,8 +197,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Makes the buffer pool as small as the servers allow, so that pages are read again. Done in the file of defaults,
-    /// because `--mysqld` would overrule tests that need a larger one.
+    /// Sets the buffer pool to the servers' minimum, so that pages are read again. The setting is in the file of
+    /// defaults, because `--mysqld` would override tests that need a larger pool.
     fn make_pools_tiny(&self) -> anyhow::Result<()> {
         let least = if self.suite.flavour.is_mysql() {
             "5M"
@@ -225,7 +226,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// What is run as root inside the namespaces; the arguments of `mysql-test-run.pl` come behind.
+    /// Script that runs as root inside the namespaces; the arguments of `mysql-test-run.pl` follow it.
     fn script(&self) -> String {
         let root = quoted(&self.suite.root);
         let mut script = String::from("set -e\n");
@@ -269,14 +270,15 @@ impl Sandbox {
             r#"perl -e 'use Socket; my $lo = pack("a16 s x22", "lo", 0x41); socket(S, AF_INET, SOCK_DGRAM, 0) or die "socket: $!"; ioctl(S, 0x8914, $lo) or die "lo: $!"'
 "#,
         );
-        // Not exec: process 1 of a namespace has to reap, and mysql-test-run.pl takes every child for one of its own.
+        // Not exec: process 1 of a namespace must reap, and mysql-test-run.pl treats every child as its own.
         let _ = writeln!(
             script,
             "{enter}sh -c 'cd {} && setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \
              perl mysql-test-run.pl \"$@\"' sh \"$@\" || status=$?",
             self.suite.folder.display()
         );
-        // The error logs, before what lies in memory is gone. Not those below them, which are copies of failed tests.
+        // Copy the error logs before the memory file system is gone. Skip those in deeper directories, which are copies
+        // of failed tests.
         let _ = writeln!(
             script,
             "cd {} && cp --parents log/*.err [0-9]*/log/*.err {} 2>/dev/null || :\nexit ${{status:-0}}",
@@ -311,7 +313,7 @@ impl Sandbox {
                 }
                 .into(),
             );
-            // loose: a test that sets the list of plugins itself has a server without the extension.
+            // loose: a test that sets the list of plugins has a server without the extension.
             for setting in ["enabled=ON", "path=/mnt/cache", &format!("size={CACHE}")] {
                 options.push(format!("--mysqld=--loose-bpe-{setting}"));
             }
@@ -320,11 +322,11 @@ impl Sandbox {
         options
     }
 
-    /// Runs the tests that `what` (arguments of `mysql-test-run.pl`) names; its output goes to `log` too, and `progress`
-    /// gets each test as it ends.
+    /// Runs the tests that `what` (arguments of `mysql-test-run.pl`) names. Its output also goes to `log`, and
+    /// `progress` receives each test at its end.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the start fails.
     pub fn run(
         &self,
         mode: Mode,
@@ -379,7 +381,7 @@ impl Sandbox {
         })
     }
 
-    /// Removes what the run before left. Its data directories go when `mysql-test-run.pl` begins.
+    /// Removes the remains of the previous run. `mysql-test-run.pl` removes its data directories at its start.
     fn clear(&self) -> anyhow::Result<()> {
         for entry in fs::read_dir(self.folder.join("cache"))? {
             fs::remove_file(entry?.path())?;
@@ -390,7 +392,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// The options of a run, for a person who wants to repeat it.
+    /// Options of a run, for a user who repeats it.
     pub fn describe(&self, mode: Mode) -> String {
         self.options(mode).join(" ")
     }

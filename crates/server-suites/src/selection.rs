@@ -1,4 +1,4 @@
-//! Which tests run.
+//! Selection of tests.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use private_server::Flavour;
 
-/// Suites of MariaDB, the most telling first; at the end those of several servers. `main-innodb` are the tests of the main suite
-/// that ask for InnoDB.
+/// Suites of MariaDB, the most informative first; at the end those with several servers. `main-innodb` are the tests of
+/// the main suite that require InnoDB.
 const MARIADB: [&str; 17] = [
     "innodb_zip",
     "encryption",
@@ -41,20 +41,20 @@ const MYSQL: [&str; 10] = [
     "rpl",
 ];
 
-/// Whether a suite's tests, each with several servers that wait for each other, run one at a time.
+/// Whether a suite's tests run one at a time, because each uses several servers that wait for each other.
 pub fn runs_alone(suite: &str) -> bool {
     ["wsrep", "galera", "group_replication"]
         .iter()
         .any(|kind| suite.starts_with(kind))
 }
 
-/// The suites of a server that run by default.
+/// The default suites of a server.
 pub fn suites(flavour: Flavour) -> Vec<String> {
     let all: &[&str] = if flavour.is_mysql() { &MYSQL } else { &MARIADB };
     all.iter().map(ToString::to_string).collect()
 }
 
-/// Tests that are not run, each with its reason: `suite.test : reason`, the form of `--skip-test-list`.
+/// Excluded tests, each with its reason: `suite.test : reason`, the format of `--skip-test-list`.
 pub fn exclusions(flavour: Flavour) -> &'static str {
     if flavour.is_mysql() {
         include_str!("../exclusions/mysql")
@@ -63,8 +63,8 @@ pub fn exclusions(flavour: Flavour) -> &'static str {
     }
 }
 
-/// The tests for continuous integration, and those of them that this series does not have. `tests` is the folder of
-/// `mysql-test-run.pl`, from outside; that ends at once if it is asked for a test that does not exist.
+/// The tests for continuous integration, and those of them that this series lacks. `tests` is the directory of
+/// `mysql-test-run.pl`, as an outside path. `mysql-test-run.pl` ends at once if a named test does not exist.
 pub fn quick(flavour: Flavour, tests: &Path) -> (Vec<String>, Vec<String>) {
     let list = if flavour.is_mysql() {
         include_str!("../quick/mysql")
@@ -76,7 +76,7 @@ pub fn quick(flavour: Flavour, tests: &Path) -> (Vec<String>, Vec<String>) {
         .partition(|test| exists(test, tests))
 }
 
-/// Whether there is a test `suite.name`: in the folder of its suite, or in `t` there.
+/// Whether a test `suite.name` exists: in the directory of its suite, or in `t` there.
 fn exists(test: &str, tests: &Path) -> bool {
     let Some((suite, name)) = test.split_once('.') else {
         return false;
@@ -94,10 +94,10 @@ pub fn is_excluded(flavour: Flavour, test: &str) -> bool {
         .any(|(name, _)| name.trim() == test)
 }
 
-/// Arguments of `mysql-test-run.pl` for a suite. `tests` is the folder of `mysql-test-run.pl`, from outside.
+/// Arguments of `mysql-test-run.pl` for a suite. `tests` is the directory of `mysql-test-run.pl`, as an outside path.
 ///
 /// # Errors
-/// If the main suite cannot be read.
+/// If the main suite is unreadable.
 pub fn arguments(suite: &str, tests: &Path) -> anyhow::Result<Vec<String>> {
     if suite != "main-innodb" {
         return Ok(vec![format!("--suite={suite}")]);

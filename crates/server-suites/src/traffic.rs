@@ -1,4 +1,4 @@
-//! That the extension was in the path: what it says in the servers' error logs when a server stops.
+//! Proof that the extension was in the path: its messages in the servers' error logs at a shutdown.
 
 use std::fs;
 use std::ops::AddAssign;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Sums over the servers that stopped in order; servers that a test kills say nothing.
+/// Sums over the servers with a clean stop; a killed server logs nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Times a cache was closed or left: each stop of a server, and each change of its layout.
+    /// Number of times a cache was closed or persisted: each stop of a server, and each change of its layout.
     pub caches: u64,
     pub hits: u64,
     pub reads: u64,
@@ -55,7 +55,7 @@ impl Traffic {
     }
 }
 
-/// The figures of the extension's last line; its words are those of `ended` in the plugin's controller.
+/// Parses the figures of the extension's last line. Its format is that of `ended` in the plugin's controller.
 fn of_line(line: &str) -> Option<Traffic> {
     let (_, words) = line.split_once("the cache is ")?;
     let (_, words) = words.split_once(": it served ")?;

@@ -1,30 +1,30 @@
-//! Which failures are the extension's.
+//! Attribution of failures to the extension.
 //!
-//! Every test runs with the extension. What passes needs no comparison. What fails, or skips itself, runs without it; what
-//! then passes runs some more times in both ways, because tests of the servers fail by chance too.
+//! Every test runs with the extension. Passed tests need no comparison. Failed and skipped tests run without it. Those
+//! that then pass run more times in both ways, because the servers' tests also fail by chance.
 
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Outcome, Outcomes, Status};
 
-/// What is to be thought of a test that did not pass with the extension.
+/// Attribution of a test that did not pass with the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It fails with the extension, and never failed without it.
     FailsWith,
-    /// It is skipped with the extension and runs without it.
+    /// It is skipped with the extension, but runs without it.
     SkippedWith,
-    /// It failed with the extension once, and in none of the runs after that.
+    /// It failed with the extension once, and in no later run.
     FailedOnce,
-    /// It fails now and then, without the extension too.
+    /// It fails occasionally, also without the extension.
     Flaky,
     /// It fails without the extension as well.
     FailsWithout,
 }
 
 impl Verdict {
-    /// Whether the extension is to blame until somebody shows otherwise.
+    /// Whether the extension is presumed at fault.
     pub fn is_fault(self) -> bool {
         matches!(self, Verdict::FailsWith | Verdict::SkippedWith)
     }
@@ -67,12 +67,12 @@ pub struct Finding {
     pub verdict: Verdict,
     pub with: Tries,
     pub without: Tries,
-    /// What the suite said of the first run with the extension.
+    /// Output of the suite about the first run with the extension.
     pub reason: String,
     pub details: Vec<String>,
 }
 
-/// Tests that were begun with the extension and did not pass: failed first, then those that skipped themselves.
+/// Tests that started with the extension and did not pass: failed ones first, then self-skipped ones.
 pub fn not_passed(with: &Outcomes) -> Vec<&str> {
     let of = |wanted: fn(&Outcome) -> bool| {
         with.iter()
@@ -86,7 +86,7 @@ pub fn not_passed(with: &Outcomes) -> Vec<&str> {
         .collect()
 }
 
-/// Those among them that are different without it.
+/// Those of them with a different result without the extension.
 pub fn different<'a>(with: &'a Outcomes, without: &Outcomes) -> Vec<&'a str> {
     not_passed(with)
         .into_iter()
@@ -95,14 +95,14 @@ pub fn different<'a>(with: &'a Outcomes, without: &Outcomes) -> Vec<&'a str> {
             match without.get(*name).map(|outcome| outcome.status) {
                 Some(Status::Failed) => false,
                 Some(Status::Passed) => true,
-                // Skipped, or not heard of: the same if it was skipped with the extension.
+                // Skipped, or absent: the same if it was skipped with the extension.
                 _ => here == Status::Failed,
             }
         })
         .collect()
 }
 
-/// Judges the tests that did not pass with the extension, but for those skipped in both ways. `again` are further runs
+/// Judges the tests that did not pass with the extension, except those skipped in both ways. `again` are further runs
 /// with and without it.
 pub fn judge(with: &Outcomes, without: &Outcomes, again: &[(Outcomes, Outcomes)]) -> Vec<Finding> {
     let mut findings = Vec::new();

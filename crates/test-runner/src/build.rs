@@ -1,7 +1,7 @@
 //! Compiles every test program once, and the library under test.
 //!
-//! One call of cargo builds all packages: a call for each would choose other features of shared dependencies, and compile them
-//! again. The programs are started directly afterwards.
+//! One call of cargo builds all packages. Separate calls would choose other features of shared dependencies, and
+//! compile them again. The programs are started directly afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,16 +13,16 @@ use crate::pool;
 use crate::report::Report;
 use crate::steps::{self, Load, Step, cargo};
 
-/// A program that cargo built.
+/// A program built by cargo.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub package: String,
     pub target: String,
     pub kind: Kind,
     pub path: PathBuf,
-    /// The folder of its manifest, in which tests run.
+    /// Directory of its manifest, the working directory of its tests.
     pub folder: PathBuf,
-    /// Names that a program of `integration_tests::harness` lists. Programs of libtest have none.
+    /// Trials that a program of `integration_tests::harness` lists. Programs of libtest have none.
     pub trials: Vec<String>,
 }
 
@@ -33,21 +33,21 @@ pub enum Kind {
     Command,
 }
 
-/// Everything that was built.
+/// All built programs.
 pub struct Programs {
     all: Vec<Program>,
     libraries: Libraries,
 }
 
-/// What servers load.
+/// Libraries that servers load.
 #[derive(Clone, Debug)]
 struct Libraries {
     release: PathBuf,
-    /// That of the test programs' build, with the switches that make it wrong on purpose.
+    /// Library of the test programs' build, with the switches for deliberate faults.
     canary: PathBuf,
 }
 
-/// `with_dist`: the commands and `dist/`, too. `None` if something does not build; the report has the error.
+/// `with_dist`: also builds the commands and `dist/`. `None` if a build fails; the report has the error.
 pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<Programs>> {
     let mut release = vec!["build", "--release", "--locked", "-p", "plugin"];
     if with_dist {
@@ -101,10 +101,10 @@ fn target_folder() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
-/// Compiles them; what cargo says about each is kept in a file.
+/// Compiles the test programs; a file receives cargo's messages about each.
 fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
     let messages = report.folder().join("artifacts");
-    // A separate file takes cargo's messages. The step's output keeps the errors.
+    // A separate file receives cargo's messages. The step's output keeps the errors.
     let command = "exec \"$1\" test --workspace --no-run --locked --message-format=json-render-diagnostics >\"$2\"";
     let mut step = Step::new("build-tests", "sh", &["-c", command, "sh"]);
     step.arguments
@@ -127,7 +127,7 @@ fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
     Ok(Some(programs))
 }
 
-/// The program that a message of cargo is about.
+/// The program of a cargo message.
 fn program(message: &Value) -> Option<Program> {
     let path = PathBuf::from(message["executable"].as_str()?);
     let kind = message["target"]["kind"][0].as_str()?;
@@ -155,7 +155,7 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 impl Program {
-    /// A step that runs it with arguments, in its package's folder.
+    /// A step that runs it with arguments, in its package's directory.
     fn step(&self, name: String, arguments: &[&str], libraries: &Libraries) -> Step {
         let mut step = Step::new(name, &self.path, arguments);
         step.folder = Some(self.folder.clone());
@@ -170,7 +170,7 @@ impl Program {
         step
     }
 
-    /// Asks a test program for its trials.
+    /// Lists the trials of a test program.
     fn list(&self) -> anyhow::Result<Vec<String>> {
         let output = Command::new(&self.path)
             .arg("--list")
@@ -195,12 +195,12 @@ impl Program {
 }
 
 impl Programs {
-    /// A step that runs one of them with arguments.
+    /// A step that runs one of the programs with arguments.
     pub fn step(&self, program: &Program, name: String, arguments: &[&str]) -> Step {
         program.step(name, arguments, &self.libraries)
     }
 
-    /// Test programs, those of the ordinary harness among them.
+    /// Test programs, including those of the ordinary harness.
     pub fn tests(&self) -> impl Iterator<Item = &Program> {
         self.all
             .iter()
@@ -230,7 +230,7 @@ impl Programs {
             .find(|program| program.kind == Kind::Command && program.target == "coherence-model")
     }
 
-    /// Rules that can be left out, and what happens then.
+    /// Rules that the model can disable, with the consequence of each.
     pub fn rules(&self) -> anyhow::Result<Vec<(String, String)>> {
         let model = self.model().context("there is no model")?;
         let output = Command::new(&model.path).arg("--rules").output();

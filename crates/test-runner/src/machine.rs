@@ -1,16 +1,17 @@
-//! What this machine lacks for the tests, said in the first second.
+//! Checks of the host: missing requirements of the tests, reported in the first second.
 
 use std::fs;
 use std::path::Path;
 
 const GIB: u64 = 1 << 30;
 
-/// Free bytes that a build and the data directories of six trials take: 16 GB after a full run, 9 after `make test`.
+/// Free bytes for a build and the data directories of six trials: 16 GB after a full run, 9 after `make test`.
 const DISK: u64 = 10 * GIB;
-/// Bytes of shared memory that six trials keep at once, each at most 64 MiB.
+/// Bytes of shared memory that six trials use at once, each at most 64 MiB.
 const SHARED_MEMORY: u64 = 400 << 20;
 
-/// Sentences: what is missing, what follows from it, and what to do. `without_servers`: only what a build needs.
+/// Sentences: the missing requirement, its consequence, and the remedy. `without_servers`: only the requirements of a
+/// build.
 pub fn look(without_servers: bool) -> Vec<String> {
     let mut lacks = Vec::new();
     if let Some(free) = free_bytes(Path::new("."))
@@ -53,12 +54,12 @@ pub fn look(without_servers: bool) -> Vec<String> {
     lacks
 }
 
-/// Processors of this machine.
+/// Processors of this host.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Trials at a time: a trial keeps a third of a processor at work.
+/// Number of concurrent trials: a trial uses a third of a processor.
 pub fn places() -> usize {
     let shared_memory = free_bytes(Path::new("/dev/shm")).unwrap_or(0);
     if shared_memory < SHARED_MEMORY {
@@ -73,7 +74,7 @@ fn free_bytes(path: &Path) -> Option<u64> {
     Some(of.f_bavail * of.f_frsize)
 }
 
-/// The average of the last minute.
+/// Load average of the last minute.
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ')

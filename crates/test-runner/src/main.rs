@@ -1,12 +1,12 @@
 //! Runs the tests of the product in tiers.
 //!
-//! A run goes through four rooms: [`machine`] says what this machine lacks, [`build`] compiles every test program once,
-//! [`steps`] and [`trials`] choose what runs, [`pool`] runs it, and [`report`] tells a person and keeps the evidence. [`tables`] writes
-//! tables of the documents from it.
+//! A run has four stages: [`machine`] reports missing requirements of the host, [`build`] compiles every test program
+//! once, [`steps`] and [`trials`] choose the steps, and [`pool`] runs them. [`report`] informs the user and stores the
+//! evidence. [`tables`] generates tables of the documents from it.
 //!
 //! A *step* is one process that gives a verdict. A *trial* is a step that is one test inside a server: the programs of
-//! `tests/` list their trials, and each trial is a process of its own. A *subject* is what a person selects and reads: the
-//! part of a trial's name before the first `::`, or the name of a step.
+//! `tests/` list their trials, and each trial is a separate process. A *subject* is the unit of selection and display:
+//! the part of a trial's name before the first `::`, or the name of a step.
 
 mod build;
 mod machine;
@@ -70,7 +70,7 @@ enum Tier {
     Full,
 }
 
-/// Changes below these are to coherence or the restart: they pull all canaries into `ci`.
+/// Changes below these affect coherence or the restart, and add all canaries to `ci`.
 const OF_COHERENCE: [&str; 6] = [
     "crates/coherence/src/",
     "crates/plugin/src/calls/",
@@ -139,7 +139,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         .into_iter()
         .filter(|step| choice.takes_step(step))
         .collect();
-    // The bounded schedules are among all schedules.
+    // All schedules include the bounded ones.
     if chosen.iter().any(|step| step.name == steps::ALL_SCHEDULES) {
         chosen.retain(|step| step.name != steps::FEW_SCHEDULES);
     }
@@ -180,7 +180,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
-    // Who names subjects may have asked for hours of them.
+    // A user who names subjects may have requested hours of them.
     let patience = if arguments.only.is_empty() {
         pool::PATIENCE
     } else {
@@ -219,7 +219,7 @@ fn commits() -> Option<u64> {
     git(&["rev-list", "--count", "HEAD"])?.trim().parse().ok()
 }
 
-/// Whether something that decides what is trusted changed since a commit. Unknown counts as changed.
+/// Whether a file that affects coherence or the restart changed since a commit. An unknown state counts as changed.
 fn touches_coherence(base: &str) -> bool {
     git(&["diff", "--name-only", base]).is_none_or(|changed| {
         changed

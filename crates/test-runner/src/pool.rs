@@ -1,4 +1,4 @@
-//! Runs steps side by side, as many as the machine bears.
+//! Runs steps concurrently, as many as the host can sustain.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use crate::machine;
 use crate::report::Report;
 use crate::steps::{Load, Outcome, Step};
 
-/// Far more than any step of a tier takes; only one that hangs comes to its end.
+/// Far above the time of any step of a tier; only a hanging step reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(40 * 60);
-/// How often the end of a step is looked for.
+/// Polling interval for the end of a step.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs all of them; the report hears of each that ends.
+/// Runs all steps, and reports each at its end.
 pub fn run(steps: Vec<Step>, report: &mut Report) {
     run_for(steps, PATIENCE, report);
 }
 
-/// The same for steps that may take as long.
+/// The same with another time limit per step.
 pub fn run_for(steps: Vec<Step>, patience: Duration, report: &mut Report) {
     let all = machine::places();
-    // As many places as a processor has.
+    // Number of places of one processor.
     let of_one = (all / machine::processors()).max(1);
     let weight = |step: &Step| match step.load {
         Load::Third => 1,
@@ -35,7 +35,7 @@ pub fn run_for(steps: Vec<Step>, patience: Duration, report: &mut Report) {
     let (mut free, mut running) = (all, 0);
     let (ends, ended) = mpsc::channel();
     while !waiting.is_empty() || running > 0 {
-        // The first that fits: those that take a whole processor may be overtaken.
+        // The first step that fits: smaller steps may overtake steps that need a whole processor.
         while let Some(next) = waiting.iter().position(|step| weight(step) <= free) {
             let step = waiting.remove(next);
             free -= weight(&step);
@@ -97,7 +97,7 @@ fn start(step: &Step, output: &Path, notes: &Path) -> std::io::Result<Child> {
     command.spawn()
 }
 
-/// Waits for it, and kills it when it hangs.
+/// Waits for the end of the step, and kills it if it hangs.
 fn passes(mut child: Child, patience: Duration, output: &Path) -> bool {
     let until = Instant::now() + patience;
     loop {

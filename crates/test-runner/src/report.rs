@@ -1,5 +1,5 @@
-//! What a person sees: a line for each subject that is through, and the failures at the end with the command that repeats
-//! each. The full tier leaves the same as `evidence/<commit>.json`.
+//! Output for the user: a line for each completed subject, and at the end the failures with the command that repeats
+//! each. The full tier stores the same data as `evidence/<commit>.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::steps::{Outcome, Step};
 
-/// Lines of a failed step's output at the end.
+/// Displayed lines of a failed step's output.
 const LAST_LINES: usize = 40;
 
 /// Steps of one subject.
@@ -41,14 +41,14 @@ pub struct Report {
     figures: Vec<String>,
     canaries: Vec<Value>,
     rules: Vec<(String, String)>,
-    /// Steps that `make test` has, too.
+    /// Steps that are also part of `make test`.
     of_test: BTreeSet<String>,
     steps: Vec<Value>,
     last_tick: Instant,
 }
 
 impl Report {
-    /// A report with a folder for what the steps print.
+    /// A report with a directory for the output of the steps.
     pub fn new(tier: &'static str, turn: u64, verbose: bool) -> anyhow::Result<Report> {
         let folder = tempfile::Builder::new()
             .prefix("bpe-run-tests-")
@@ -76,38 +76,38 @@ impl Report {
         })
     }
 
-    /// The folder of this run.
+    /// The directory of this run.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A sentence for the person.
+    /// Prints a sentence for the user.
     pub fn say(&self, sentence: &str) {
         self.clear_progress();
         println!("{sentence}");
     }
 
-    /// Something that the machine lacks.
+    /// Reports a missing requirement of the host.
     pub fn lack(&mut self, sentence: &str) {
         self.say(&format!("note: {sentence}"));
     }
 
-    /// Building took so long.
+    /// Records the build time.
     pub fn compiled(&mut self, took: Duration) {
         self.compiled = Some(took);
     }
 
-    /// `make test` has these steps, too.
+    /// Records the steps of `make test`.
     pub fn of_test(&mut self, names: impl IntoIterator<Item = String>) {
         self.of_test.extend(names);
     }
 
-    /// Rules that can be left out, and what happens then.
+    /// Records the rules that the model can disable, with the consequence of each.
     pub fn rules(&mut self, rules: Vec<(String, String)>) {
         self.rules = rules;
     }
 
-    /// These steps are to come.
+    /// Registers pending steps.
     pub fn expect(&mut self, steps: &[Step]) {
         for step in steps {
             self.subjects
@@ -117,19 +117,19 @@ impl Report {
         }
     }
 
-    /// Files for what a step prints and notes.
+    /// Files for a step's output and notes.
     pub fn files(&mut self) -> (PathBuf, PathBuf) {
         self.files += 1;
         let file = |kind: &str| self.folder.join(format!("{}.{kind}", self.files));
         (file("output"), file("notes"))
     }
 
-    /// A step begins.
+    /// Records the start of a step.
     pub fn begins(&mut self, step: &Step) {
         self.running.push(step.name.clone());
     }
 
-    /// A step has ended.
+    /// Records the end of a step.
     pub fn ended(&mut self, outcome: Outcome) {
         self.running.retain(|name| *name != outcome.step.name);
         let output = std::fs::read(&outcome.output).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Report {
         }
     }
 
-    /// Keeps what a step noted. Whether it was skipped.
+    /// Stores the notes of a step. Returns whether it was skipped.
     fn keep_notes(&mut self, outcome: &Outcome, output: &str, notes: &str) -> bool {
         let mut skipped = false;
         for note in notes.lines() {
@@ -177,7 +177,7 @@ impl Report {
                     skipped = true;
                     self.skipped.push(line);
                 }
-                // A failed step has not noticed the missing rule.
+                // A failed step did not detect the disabled rule.
                 Some("canary") if outcome.passed => self.canaries.push(json!({
                     "rule": name,
                     "by": outcome.step.name,
@@ -197,7 +197,7 @@ impl Report {
         skipped
     }
 
-    /// Shows what is under way: each second on a terminal, each two minutes elsewhere.
+    /// Shows the running steps: each second on a terminal, each two minutes elsewhere.
     pub fn tick(&mut self) {
         let is_terminal = std::io::stderr().is_terminal();
         let every = Duration::from_secs(if is_terminal { 1 } else { 120 });
@@ -240,7 +240,7 @@ impl Report {
         !self.failed.is_empty()
     }
 
-    /// Figures, what was skipped, and the failures. Whether all passed.
+    /// Prints figures, skipped tests, and failures. Returns whether all passed.
     pub fn end(&mut self) -> anyhow::Result<bool> {
         self.clear_progress();
         if self.tier == "full" {
@@ -338,7 +338,7 @@ fn line(name: &str, subject: &Subject) -> String {
     )
 }
 
-/// The command that runs a step again.
+/// The command that repeats a step.
 fn repetition(step: &Step) -> String {
     if step.is_of_a_program() {
         return format!("make test TESTS={}", step.subject());

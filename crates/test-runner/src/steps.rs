@@ -1,4 +1,4 @@
-//! What there is to run besides trials, and in which tier.
+//! Steps other than trials, and their tiers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,35 @@ pub struct Step {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
     pub environment: Vec<(&'static str, String)>,
-    /// None: the workspace.
+    /// Working directory. None: the workspace.
     pub folder: Option<PathBuf>,
     pub load: Load,
     pub when: When,
-    /// A rule that is left out must be noticed in it.
+    /// A disabled rule must be detected in it.
     pub is_canary: bool,
-    /// `dist/` must be there.
+    /// It needs `dist/`.
     pub needs_dist: bool,
 }
 
-/// What became of a step.
+/// Result of a step.
 pub struct Outcome {
     pub step: Step,
     pub passed: bool,
     pub took: Duration,
-    /// What it printed.
+    /// Its output.
     pub output: PathBuf,
-    /// What the harness noted: kind, test and text with tabs between.
+    /// Notes of the harness: kind, test and text, separated by tabs.
     pub notes: PathBuf,
 }
 
-/// What a step does to the machine.
+/// A step's load on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Waits for a server most of the time.
     Third,
-    /// Keeps one processor at work.
+    /// Keeps one processor busy.
     One,
-    /// Measures, or uses all processors: nothing beside it.
+    /// Measures, or uses all processors: no other step may run beside it.
     Alone,
 }
 
@@ -69,12 +69,12 @@ impl Step {
         }
     }
 
-    /// The part of the name that a person selects.
+    /// The part of the name that users select.
     pub fn subject(&self) -> &str {
         self.name.split("::").next().unwrap_or_default()
     }
 
-    /// Whether it runs a program that cargo built, in its package's folder.
+    /// Whether it runs a program that cargo built, in its package's directory.
     pub fn is_of_a_program(&self) -> bool {
         self.folder.is_some()
     }
@@ -110,12 +110,12 @@ impl Step {
     }
 }
 
-/// Cargo, as the caller runs it.
+/// Cargo, as invoked by the caller.
 pub fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// What needs no build.
+/// Steps without a build.
 pub fn documents() -> Vec<Step> {
     let mut steps: Vec<Step> = ["sentences", "names", "messages", "links"]
         .into_iter()
@@ -132,7 +132,7 @@ pub fn documents() -> Vec<Step> {
     steps
 }
 
-/// Lints of packages, which words of cargo select.
+/// Lints of packages, selected by cargo arguments.
 fn clippy(packages: &[&str]) -> Step {
     let arguments = [
         &["clippy", "--locked", "--all-targets"],
@@ -142,12 +142,12 @@ fn clippy(packages: &[&str]) -> Step {
     Step::new("clippy", cargo(), &arguments.concat()).load(Load::Alone)
 }
 
-/// Lints of everything.
+/// Lints of all packages.
 pub fn lints() -> Vec<Step> {
     vec![clippy(&["--workspace"])]
 }
 
-/// `make check`: lints and unit tests of one package, the order of imports, and what needs no build.
+/// `make check`: lints and unit tests of one package, the order of imports, and the steps without a build.
 pub fn check(package: Option<&str>) -> Vec<Step> {
     let mut steps = documents();
     let imports = [
@@ -162,7 +162,7 @@ pub fn check(package: Option<&str>) -> Vec<Step> {
     steps.push(Step::new("imports", cargo(), &imports).load(Load::Alone));
     if let Some(package) = package {
         let mut test = vec!["test", "--locked", "--bins", "-p", package];
-        // Cargo refuses `--lib` where there is none.
+        // Cargo rejects `--lib` if the package has none.
         let sources = Path::new("crates").join(package).join("src");
         if !sources.exists() || sources.join("lib.rs").exists() {
             test.push("--lib");
@@ -175,13 +175,13 @@ pub fn check(package: Option<&str>) -> Vec<Step> {
 
 /// A bounded number of schedules of each property under the checker, without the canaries.
 pub const FEW_SCHEDULES: &str = "interleavings::few";
-/// All of them, with the canaries.
+/// All schedules, with the canaries.
 pub const ALL_SCHEDULES: &str = "interleavings::all";
 
-/// How many that is.
+/// The bounded number.
 const FEW: &str = "60";
 
-/// Steps that are commands. Numbers of sixths spread the processor time evenly.
+/// Steps that are commands. Their sixths spread the processor time evenly.
 pub fn all() -> Vec<Step> {
     let interleavings = [
         "test",
@@ -243,14 +243,14 @@ pub fn all() -> Vec<Step> {
     ]
 }
 
-/// Unit tests and test programs of the ordinary harness, by package and target; those that are not named run always.
+/// Unit tests and test programs of the ordinary harness, by package and target; unlisted ones always run.
 pub fn of_program(package: &str, target: &str) -> (Load, When) {
     match (package, target) {
-        // Caps are measured.
+        // It measures caps.
         ("cloud-volume", "caps") => (Load::Alone, When::Sixth(5)),
         ("cloud-volume", _) => (Load::One, When::Sixth(5)),
         ("bpe-lab", "streams" | "volume" | "replay") => (Load::One, When::Sixth(5)),
-        // Its sixth makes `dist/` for the servers' suites, too.
+        // Its sixth builds `dist/` for the servers' suites, too.
         ("bpe", "dist") => (Load::One, When::Sixth(2)),
         ("extension", "memory") => (Load::One, When::Sixth(3)),
         ("private-server", "servers" | "end_all") => (Load::One, When::Sixth(4)),
@@ -258,7 +258,7 @@ pub fn of_program(package: &str, target: &str) -> (Load, When) {
     }
 }
 
-/// Tests of the model, which are steps of their own: each takes up to minutes.
+/// Tests of the model, as separate steps: each takes up to minutes.
 pub const MODEL: [(&str, When, bool); 9] = [
     (
         "nothing_old_is_read_in_any_exact_sequence",
@@ -295,7 +295,7 @@ pub const MODEL: [(&str, When, bool); 9] = [
     ),
 ];
 
-/// The model by exact seeds, in every tier.
+/// Model tests with fixed seeds, in every tier.
 pub fn model_by_seeds(program: &Path) -> Vec<Step> {
     ["1", "2"]
         .into_iter()
@@ -316,8 +316,8 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
         .collect()
 }
 
-/// Unit tests, which soon say what is wrong, and subjects whose trials take minutes. They begin first, so that nothing waits for the
-/// last one.
+/// Unit tests, which find faults early, and subjects whose trials take minutes. They start first, so that no long step
+/// remains at the end.
 const LONG: [&str; 17] = [
     "unit-tests",
     "interleavings",
@@ -338,7 +338,7 @@ const LONG: [&str; 17] = [
     "scans",
 ];
 
-/// The order of running: what runs alone last, and among the others the long ones first.
+/// Sorts steps: steps that run alone are last, and the subjects of `LONG` are first.
 pub fn longest_first(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| {
         let long = LONG.iter().position(|subject| *subject == step.subject());

@@ -1,4 +1,4 @@
-//! Tables of `docs/evidence/reliability.md`, written from the evidence of a whole run.
+//! Generates the tables of `docs/evidence/reliability.md` from the evidence of a whole run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 const DOCUMENT: &str = "docs/evidence/reliability.md";
 const BEGIN: &str = "<!-- from the evidence: make tables -->\n";
 const END: &str = "<!-- end -->\n";
-/// Subjects with a row of their own; the last row sums the others.
+/// Number of subjects with a separate row; the last row sums the others.
 const LONGEST_SUBJECTS: usize = 10;
 
 /// The fields of the evidence that the tables need.
@@ -32,7 +32,7 @@ struct Step {
     in_test: bool,
 }
 
-/// A rule that was left out, and the step that noticed it.
+/// A disabled rule, and the step that detected it.
 #[derive(Deserialize)]
 struct Canary {
     rule: String,
@@ -48,7 +48,7 @@ struct Subject {
     seconds: f64,
 }
 
-/// Replaces the tables in the document. Fails if there is a rule whose absence nothing noticed.
+/// Replaces the tables in the document. Fails if no step detected the absence of some rule.
 pub fn write(evidence: &Path) -> anyhow::Result<()> {
     let text = std::fs::read(evidence).with_context(|| format!("{}", evidence.display()))?;
     let evidence: Evidence = serde_json::from_slice(&text).context("no evidence of a whole run")?;

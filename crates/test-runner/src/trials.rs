@@ -1,4 +1,4 @@
-//! Which trials run.
+//! Selection of trials.
 
 use std::hash::Hasher;
 
@@ -7,24 +7,24 @@ use fnv::FnvHasher;
 use crate::build::Programs;
 use crate::steps::{Load, Step, When};
 
-/// What a tier takes.
+/// Selection of a tier.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// The first trial of each subject, on one server or the other in turn.
+    /// The first trial of each subject, alternately on one server or the other.
     One { turn: u64 },
-    /// That, and every sixth of all.
+    /// `One`, and every sixth of all.
     Sixth { turn: u64, all_canaries: bool },
-    /// Everything; what does not depend on the server runs on one.
+    /// Everything; trials that do not depend on the server run on one.
     All { turn: u64 },
-    /// All of these subjects.
+    /// All trials of these subjects.
     Subjects(Vec<String>),
 }
 
-/// Servers that the trials of most subjects exist for, in turn.
+/// Servers of most subjects' trials, alternating.
 const SERVERS: [&str; 2] = ["mariadb-10.11", "mysql-9.7"];
 
-/// Subjects about the extension itself: the server is the load. The full tier tries each of their trials on one server, the next
-/// time on the other.
+/// Subjects about the extension itself: the server is only the load. The full tier runs each of their trials on one
+/// server, the next time on the other.
 const ON_ONE_SERVER: [&str; 9] = [
     "faults",
     "bounds",
@@ -37,7 +37,7 @@ const ON_ONE_SERVER: [&str; 9] = [
     "command",
 ];
 
-/// Subjects of the full tier alone: they take minutes, several servers or a browser.
+/// Subjects of the full tier only: they take minutes, several servers or a browser.
 const FULL_ONLY: [&str; 7] = [
     "cluster",
     "galera",
@@ -48,11 +48,11 @@ const FULL_ONLY: [&str; 7] = [
     "experience",
 ];
 
-/// What a trial's name says.
+/// Parts of a trial's name.
 struct Name<'a> {
     subject: &'a str,
     server: Option<&'a str>,
-    /// The same for all servers.
+    /// The part that is the same for all servers.
     rest: &'a str,
 }
 
@@ -73,18 +73,18 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// A number that is the same on all machines, and for all servers.
+    /// A number that is the same on all hosts, and for all servers.
     fn number(&self) -> u64 {
         let mut hasher = FnvHasher::default();
         hasher.write(self.subject.as_bytes());
         hasher.write(self.rest.as_bytes());
-        // The low bits of the hash of short texts are alike.
+        // The low bits of the hash of short texts are similar.
         let hash = hasher.finish();
         hash ^ hash >> 32
     }
 }
 
-/// A trial whose rule is left out, and must be noticed.
+/// A trial whose rule is disabled, which the trial must detect.
 fn is_canary(name: &str) -> bool {
     name.ends_with("is_noticed") || name.starts_with("canary::") || name.contains("_is_noticed_")
 }
@@ -103,7 +103,7 @@ impl Choice {
         }
     }
 
-    /// Those of a program's trials that run, in its order.
+    /// The selected trials of a program, in its order.
     fn takes_of<'a>(&self, trials: &'a [String]) -> Vec<&'a String> {
         match self {
             Choice::One { turn } => first_of_each_subject(trials, *turn),
@@ -141,7 +141,7 @@ impl Choice {
     }
 }
 
-/// The first trial that each subject lists, on the server whose turn it is where it exists for that.
+/// The first trial of each subject, on the server whose turn it is if the trial exists for that.
 fn first_of_each_subject(trials: &[String], turn: u64) -> Vec<&String> {
     let mut chosen: Vec<&String> = Vec::new();
     for full in trials {

@@ -1,4 +1,4 @@
-//! The attacks: what each changes, and what may be left of the cache.
+//! The attacks: what each changes, and which cached pages may survive.
 
 use integration_tests::copies;
 use integration_tests::volumes::{Mounted, needs_device_mapper};
@@ -53,7 +53,7 @@ fn on_each(attack: Attack) -> Vec<Attack> {
     .collect()
 }
 
-/// Moves the data on after a snapshot, and lets the cache hold that. The writers do so anyway.
+/// Changes the data after a snapshot, and caches the new version. The writers do so anyway.
 fn move_on(scene: &Scene) -> Outcome {
     if scene.load == Load::Writing {
         return Ok(());
@@ -159,7 +159,7 @@ fn remount(scene: &mut Scene) -> Outcome {
     scene.volume.unmounted(|_| Ok(()))
 }
 
-/// Disks that are put back, or mounted again.
+/// Disks that are restored or remounted.
 fn devices() -> Vec<Attack> {
     let base = Attack {
         loads: BOTH_LOADS,
@@ -285,7 +285,7 @@ fn kept(scene: &Scene) -> PathBuf {
     scene.volume.top().join("kept.ibd")
 }
 
-/// Files with older contents in the place of the table's.
+/// Older contents replace the table's file.
 fn restored_files() -> Vec<Attack> {
     let base = Attack {
         before: copy_hot,
@@ -314,7 +314,7 @@ fn restored_files() -> Vec<Attack> {
             scene.is_too_late = is_too_late;
             Ok(())
         },
-        // No time of it has a fraction of a second.
+        // All times are whole seconds.
         expected: COLD,
         quick: Some(Flavour::MariaDb1011),
         ..base
@@ -386,7 +386,7 @@ fn restored_files() -> Vec<Attack> {
     for (name, down) in over_hot {
         attacks.extend(on_each(Attack { name, down, ..base }));
     }
-    // The same under writes: a clean stop lets an older file of one table be consistent.
+    // The same under writes: after a clean stop, an older file of one table is consistent.
     for (name, down) in [over_hot[0], over_hot[3]] {
         let of = Attack {
             name,
@@ -556,7 +556,7 @@ const CHANGE: &[&str] = &["UPDATE d.hot SET v = v + 5 WHERE id % 3 = 0"];
 fn other_runs() -> Vec<Attack> {
     let base = Attack {
         loads: BOTH_LOADS,
-        // A killed server leaves recovery to the next one, which may write to any file.
+        // After a kill, the next server recovers, and may write to any file.
         expected: expect(Warmth::Cold, Warmth::Any),
         ..ATTACK
     };
@@ -679,7 +679,7 @@ fn other_runs() -> Vec<Attack> {
     attacks
 }
 
-/// Another data directory and another cache, which a namespace of mounts shows at the same paths.
+/// Another data directory and another cache, which a mount namespace shows at the same paths.
 fn other_server(scene: &Scene) -> anyhow::Result<Options> {
     let (data, cache) = (scene.aside("other-data"), scene.aside("other-cache"));
     place::copy_folder(&filled(scene.place)?, &data)?;
@@ -823,7 +823,7 @@ fn token(scene: &Scene) -> PathBuf {
     scene.data().join(TOKEN)
 }
 
-/// A token that is another one, or none, where the disk was mounted again after a clean stop.
+/// A different or missing token, on a disk that was remounted after a clean stop.
 fn tokens() -> Vec<Attack> {
     let base = Attack {
         ends: STOP,
@@ -853,7 +853,7 @@ fn tokens() -> Vec<Attack> {
             let options = scene.place.options_of(&text(&other), "run-other");
             let (library, cache) = (scene.place.library()?, scene.aside("other-cache"));
             std::fs::create_dir(&cache)?;
-            // A state that is not in memory would not be kept, nor a token written.
+            // Without a directory in memory, neither state nor token would be persisted.
             let persist = scene.place.memory().join("other");
             std::fs::create_dir(&persist)?;
             let options = place::extended(options, library, &cache, CACHE)
@@ -878,7 +878,7 @@ fn tokens() -> Vec<Attack> {
             std::fs::remove_file(token(scene))?;
             Ok(std::fs::create_dir(token(scene))?)
         }),
-        // Root may write to it all the same.
+        // Root may write to it anyway.
         ("token_read_only", ANY, |scene| {
             run(Command::new("chmod").arg("0400").arg(token(scene)))?;
             remount(scene)
@@ -914,7 +914,7 @@ fn tokens() -> Vec<Attack> {
             Ok(())
         },
         down: |scene| {
-            // The truth needs no room on it. The next server starts with a disk that is full but for a megabyte.
+            // The copy for the right answers needs no space on this disk. The next server starts with 16 MiB of free space.
             let filler = scene.volume.folder().join("filler");
             let file = std::fs::File::options().write(true).open(filler)?;
             file.set_len(file.metadata()?.len().saturating_sub(16 << 20))?;

@@ -16,33 +16,33 @@ use crate::harness::{Outcome, skip};
 use crate::place::{POOL, Place, extended, leaving_out};
 use crate::sql;
 
-/// Larger than the data: what is cached stays cached.
+/// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 96 << 20;
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 pub const NODES: usize = 3;
-/// For a node to have all data.
+/// Timeout for a node to receive all data.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A cluster in the folder of a place.
+/// A cluster in the directory of a place.
 pub struct Cluster<'a> {
     place: &'a Place,
-    /// Of a node: for clients, for the group, for what it has missed.
+    /// Ports of each node: clients, group communication, incremental state transfer.
     ports: [[u16; 3]; NODES],
-    /// What the last node's library leaves out, if it is one that was built to be wrong.
+    /// The rules that the last node's library omits, if it is a canary.
     rules: Option<&'a str>,
-    /// Programs that Debian's package of the server has and that of its core does not.
+    /// Programs that Debian ships in the server's package, but not in that of its core.
     programs: PathBuf,
-    /// As whom the servers run, if not as whoever starts them.
+    /// Account that the servers run as, if not the one of the test.
     user: Option<&'a str>,
-    /// How a node gets another one's data.
+    /// State transfer method.
     copying: Cell<Copying>,
 }
 
-/// How a node gets another one's data.
+/// How a joining node copies another node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copying {
     MariaBackup,
-    /// Not by servers that run as root.
+    /// Not available to servers that run as root.
     Rsync,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Cluster<'a> {
 
     /// The servers run as `user`, who owns the place.
     pub fn run_by(mut self, user: &'a str) -> anyhow::Result<Cluster<'a>> {
-        // The folder with the programs may be somebody else's secret.
+        // The directory with the programs may be unreadable for that user.
         let programs = self.place.root().join("programs");
         std::fs::create_dir_all(&programs)?;
         for method in ["common", "mariabackup", "rsync"] {
@@ -98,7 +98,7 @@ impl<'a> Cluster<'a> {
         Ok(self)
     }
 
-    /// From now on nodes get others' data so.
+    /// Sets the method for later state transfers.
     pub fn copy_by(&self, copying: Copying) {
         self.copying.set(copying);
     }
@@ -120,9 +120,9 @@ impl<'a> Cluster<'a> {
         let place = self.place;
         let cache = place.root().join(format!("cache-{node}"));
         self.make_folder(&cache)?;
-        // Whoever joins must have an empty one.
+        // A joining node must have an empty data directory.
         self.make_folder(&self.data(node))?;
-        // What is on the command line goes on to mariadb-backup, which does not know this.
+        // Command-line options are passed on to mariadb-backup, which does not know this one.
         let file = place.root().join(format!("node-{node}.cnf"));
         std::fs::write(&file, format!("[mysqld]\ninnodb_buffer_pool_size={POOL}\n"))?;
         let of_this = place
@@ -137,7 +137,7 @@ impl<'a> Cluster<'a> {
             None => options,
         };
         let [clients, group, missed] = self.ports[node];
-        // Of its own each time: what receives a copy may outlive a server that is killed.
+        // A new port each time: the receiver of a copy may outlive a killed server.
         let [[copy]] = free_ports()?;
         let all: Vec<String> = self
             .ports
@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
             .option(format!("--wsrep-sst-receive-address=127.0.0.1:{copy}"))
             .option(format!("--wsrep-sst-method={}", self.copying.get().name()))
             .option("--wsrep-sst-auth=copies:x")
-            // What is read is what was committed anywhere before.
+            // A read sees every transaction that was committed before on any node.
             .option("--wsrep-sync-wait=1")
             .option(format!(
                 "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{missed};\
@@ -169,7 +169,7 @@ impl<'a> Cluster<'a> {
             )))
     }
 
-    /// The first node, from the place's data directory.
+    /// Starts the first node, from the place's data directory.
     pub fn begin(&self) -> anyhow::Result<Server> {
         std::fs::rename(self.place.data(), self.data(0))?;
         let server = self
@@ -179,14 +179,14 @@ impl<'a> Cluster<'a> {
         let statements = [
             "CREATE USER copies@localhost IDENTIFIED BY 'x'",
             "GRANT RELOAD, PROCESS, LOCK TABLES, REPLICATION CLIENT, BINLOG MONITOR, REPLICATION SLAVE ADMIN ON *.* TO copies@localhost",
-            // It comes to the other nodes, too.
+            // The cluster replicates it to the other nodes.
             "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
         ];
         sql::run(&server, &statements)?;
         Ok(server)
     }
 
-    /// A node without data, or one that comes back after a clean stop.
+    /// Starts a node without data, or one that was stopped cleanly.
     pub fn start(&self, node: usize) -> anyhow::Result<Server> {
         let server = self.place.start(self.options(node)?)?;
         self.expect_served(&server)?;
@@ -198,11 +198,11 @@ impl<'a> Cluster<'a> {
         sql::expect_state(server, "active")
     }
 
-    /// A node that was killed: a run of the server says how far it had come, as `galera_recovery` of the packages lets it; the next
-    /// gets what it has missed.
+    /// Restarts a killed node. A recovery run prints its position, as the packages' `galera_recovery` does; the next start gets
+    /// the missing transactions.
     pub fn come_back(&self, node: usize) -> anyhow::Result<Server> {
         let recovery = self.options(node)?.option("--wsrep-recover");
-        // It ends by itself, and has said so in its log.
+        // The run ends after logging the position.
         let end = self.place.start(recovery);
         ensure!(end.is_err(), "a run for recovery stays");
         let log = self.place.root().join(format!("run-{node}/error.log"));
@@ -221,7 +221,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// A node that has just got its data closes connections on the way, so a question that is not answered is asked again.
+/// During a state transfer the node closes connections, so failed queries are repeated.
 pub fn wait_until_synced(server: &Server) -> Outcome {
     sql::wait_until("synced", PATIENCE, || {
         let state = server.status("wsrep_local_state_comment");
@@ -229,19 +229,19 @@ pub fn wait_until_synced(server: &Server) -> Outcome {
     })
 }
 
-/// How long a node may take to join while its donor is killed.
+/// Time limit for a node to join while its donor is killed.
 const WITHOUT_A_DONOR: Duration = Duration::from_secs(120);
 
 impl Cluster<'_> {
-    /// The script that copies may outlive the server that has started it. A service manager ends it, too, and a node does not
-    /// start beside it.
+    /// Ends the copy script, which may outlive its server. A service manager ends it as well, and a node does not start beside
+    /// it.
     fn end_copying(&self, node: usize) -> Outcome {
         let file = self.data(node).join("wsrep_sst.pid");
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else {
             return Ok(());
         };
-        // Whose number may be somebody else's by now.
+        // The pid may have been reused.
         let is_it = || {
             let line = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
             std::fs::read_to_string(line).is_ok_and(|line| line.contains("wsrep_sst_"))
@@ -259,7 +259,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// All that run are a cluster without the others.
+    /// Waits until all running nodes form a cluster without the others.
     fn wait_for_all(&self, servers: &Servers) -> Outcome {
         self.wait_for(servers, servers.running().len())
     }
@@ -293,7 +293,7 @@ impl servers::Cluster for Cluster<'_> {
 
     fn kill_joiner(&self, servers: &Servers, number: usize, after: Duration) -> Outcome {
         self.remove_data(number)?;
-        // A server that has not started in time is killed.
+        // Kills the server if it has not started in time.
         let joiner = self.place.start(self.options(number)?.start_timeout(after));
         drop(joiner);
         self.wait_for_all(servers)
@@ -351,7 +351,7 @@ impl servers::Cluster for Cluster<'_> {
     }
 
     fn catch_up(&self, servers: &Servers) -> Outcome {
-        // What is read is what was committed anywhere before: wsrep_sync_wait.
+        // wsrep_sync_wait: a read sees every transaction that was committed before on any node.
         self.wait_for_all(servers)
     }
 }

@@ -13,19 +13,19 @@ use crate::harness::Outcome;
 use crate::place::{Place, copy_folder, extended};
 use crate::sql;
 
-/// Larger than the data: what is cached stays cached.
+/// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 96 << 20;
 pub const MEMBERS: usize = 3;
 const GROUP: &str = "5f6c0d5e-6a1b-4f0e-9a37-1c2d3e4f5a6b";
-/// For a member to have all data, or for a group to find that one is gone.
+/// Timeout for a member to receive all data, or for the group to detect a lost member.
 pub const PATIENCE: Duration = Duration::from_secs(600);
-/// With which a server ends that wants to be started again (`RESTART`, and the end of a clone).
+/// Exit status of a server that requests a restart (`RESTART`, and the end of a clone).
 const WANTS_A_START: &str = "exit status: 16";
 
-/// A group in the folder of a place.
+/// A group in the directory of a place.
 pub struct Group<'a> {
     place: &'a Place,
-    /// Of a member: for clients, and for the group.
+    /// Ports of each member: clients, and group communication.
     ports: [[u16; 2]; MEMBERS],
 }
 
@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
             .collect();
         Ok(extended(of_this, place.library()?, &cache, CACHE)
             .port(clients)
-            // What a server wants to see of whoever would start it again.
+            // The server requires a supervisor's pid before it restarts itself.
             .environment("MYSQLD_PARENT_PID", &std::process::id().to_string())
             .option(format!("--server-id={}", member + 1))
             .option("--log-bin=bin")
@@ -69,7 +69,7 @@ impl<'a> Group<'a> {
             .option("--loose-group-replication-ip-allowlist=127.0.0.1/8")
             .option("--loose-group-replication-single-primary-mode=ON")
             .option("--loose-group-replication-recovery-get-public-key=ON")
-            // So that what is read on a secondary is what was committed before.
+            // So that reads on a secondary see earlier commits.
             .option("--loose-group-replication-consistency=BEFORE")
             .option("--loose-group-replication-member-expel-timeout=0")
             .option("--loose-group-replication-exit-state-action=READ_ONLY")
@@ -82,7 +82,7 @@ impl<'a> Group<'a> {
             )))
     }
 
-    /// A server that may restart itself.
+    /// Starts a server that may restart itself.
     pub fn start(&self, member: usize) -> anyhow::Result<Server> {
         match self.place.start(self.options(member)?) {
             Err(error) if error.to_string().contains(WANTS_A_START) => {
@@ -92,12 +92,12 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A server that is no member yet, on a copy of the empty data directory.
+    /// Starts a server that is no member yet, on a copy of the empty data directory.
     pub fn prepare(&self, member: usize) -> anyhow::Result<Server> {
         copy_folder(&self.place.data(), &self.data(member))?;
-        // Each makes an identity of its own.
+        // Each server creates a separate identity.
         let _ = std::fs::remove_file(self.data(member).join("auto.cnf"));
-        // Whatever it lacks then, it gets by a clone. Later it catches up: others are written to all the time.
+        // At first it gets missing data by a clone. Later it catches up, because the others are always under writes.
         let options = self.options(member)?;
         let server = self
             .place
@@ -117,7 +117,7 @@ impl<'a> Group<'a> {
         Ok(server)
     }
 
-    /// The first member, which is the primary.
+    /// Starts the first member, which is the primary.
     pub fn begin(&self) -> anyhow::Result<Server> {
         let first = self.prepare(0)?;
         let statements = [
@@ -130,9 +130,9 @@ impl<'a> Group<'a> {
         Ok(first)
     }
 
-    /// The server becomes a member. It may clone another one's data and end, to be started again then.
+    /// Makes the server a member. It may clone another member's data and exit, and is then restarted.
     pub fn join(&self, member: usize, mut server: Server) -> anyhow::Result<Server> {
-        // The end that follows a clone may be faster than the answer; only a refusal is one.
+        // The exit after a clone may precede the answer; only an SQL error is a refusal.
         if let Err(private_server::Error::Sql {
             source: mysql::Error::MySqlError(refused),
             ..
@@ -168,7 +168,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Of the server itself, as its group sees it.
+/// State of the server, as its group sees it.
 pub fn state(server: &Server) -> anyhow::Result<String> {
     let found = server.value(
         "SELECT MEMBER_STATE FROM performance_schema.replication_group_members \
@@ -187,7 +187,7 @@ pub fn is_primary(server: &Server) -> anyhow::Result<bool> {
 }
 
 impl Group<'_> {
-    /// So many members are in the group, as `server` sees it.
+    /// Waits until the group has `members` members, as `server` sees it.
     fn wait_for(&self, server: &Server, members: usize) -> Outcome {
         let count = "SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'";
         let all = "SELECT COUNT(*) FROM performance_schema.replication_group_members";
@@ -199,7 +199,7 @@ impl Group<'_> {
         })
     }
 
-    /// A server without data.
+    /// Starts a server without data.
     fn prepare_again(&self, member: usize) -> anyhow::Result<Server> {
         std::fs::remove_dir_all(self.data(member))?;
         self.prepare(member)
@@ -212,7 +212,7 @@ impl servers::Cluster for Group<'_> {
     }
 
     fn replace(&self, servers: &Servers, number: usize) -> anyhow::Result<Server> {
-        // It was another server before, with another identity.
+        // The group must first drop the server's former identity.
         self.wait_for(servers.primary(), servers.running().len())?;
         let server = self.prepare_again(number)?;
         self.join(number, server)
@@ -221,7 +221,7 @@ impl servers::Cluster for Group<'_> {
     fn kill_joiner(&self, servers: &Servers, number: usize, after: Duration) -> Outcome {
         self.wait_for(servers.primary(), servers.running().len())?;
         let server = self.prepare_again(number)?;
-        // The server may end before it answers: then it has its data, and wants to be started again.
+        // The server may exit before it answers, after a clone.
         let _ = server.sql("START GROUP_REPLICATION");
         std::thread::sleep(after);
         server.kill();
@@ -236,12 +236,12 @@ impl servers::Cluster for Group<'_> {
         donor: usize,
         after: Duration,
     ) -> anyhow::Result<Option<Server>> {
-        // The primary, which is not among them, and those.
+        // The primary, which is not in `servers`, and the running servers.
         self.wait_for(primary, 1 + servers.running().len())?;
         let server = self.prepare_again(joiner)?;
         let giver = servers.take(donor);
-        // Whether it is the donor or the primary is, the group decides. The joiner must be a member, though it has no data: of two members
-        // one alone is no majority, and waits for ever.
+        // The group decides whether the donor or the primary gives the data. The joiner must be a member even without data: one
+        // of two members alone has no majority, and waits forever.
         let all = 3;
         let joined = std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -281,7 +281,7 @@ impl servers::Cluster for Group<'_> {
     }
 
     fn catch_up(&self, servers: &Servers) -> Outcome {
-        // What is read on a secondary is what was committed before: group_replication_consistency.
+        // group_replication_consistency: reads on a secondary see earlier commits.
         self.wait_for(servers.primary(), servers.running().len())
     }
 }

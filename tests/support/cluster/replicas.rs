@@ -1,4 +1,4 @@
-//! Servers of which one replicates from another.
+//! A primary and its replicas.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::harness::Outcome;
 use crate::place::{Place, copy_folder, extended, leaving_out};
 use crate::{copies, sql};
 
-/// Larger than the data: what is cached stays cached.
+/// Larger than the data: cached pages stay cached.
 pub const CACHE: u64 = 96 << 20;
-/// How long a replica may take for what its primary has done.
+/// Seconds that a replica may need to catch up with its primary.
 const PATIENCE: u32 = 600;
 
-/// The one of three that shares no page numbers with the others. It follows, and confirms nothing.
+/// The replica of three whose page numbers differ from the others'. It acknowledges nothing.
 const LOGICAL: usize = 2;
 
-/// One of them, running or not.
+/// One of the servers, running or not.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
     pub place: &'a Place,
     pub number: usize,
-    /// What its library leaves out, if it is one that was built to be wrong.
+    /// The rules that its library omits, if it is a canary.
     pub rules: Option<&'a str>,
 }
 
@@ -39,7 +39,7 @@ impl Node<'_> {
         self.place.root().join(self.folder())
     }
 
-    /// With the extension switched on from the start, on a cache folder of its own.
+    /// The extension is enabled from the start, with a separate cache directory.
     fn options(&self) -> anyhow::Result<Options> {
         let place = self.place;
         let cache = place.root().join(format!("cache-{}", self.number));
@@ -84,7 +84,7 @@ impl Node<'_> {
         Ok(server)
     }
 
-    /// Follows `primary` from where its data are, or from where it had come.
+    /// Replicates from `primary`, starting at the position of its data or at its last position.
     pub fn follow(&self, server: &Server, primary: &Server) -> Outcome {
         let port = primary.port().context("a port")?;
         if self.place.is_mysql() {
@@ -111,8 +111,8 @@ impl Node<'_> {
         )
     }
 
-    /// Its data directory becomes a copy of the primary's, and it follows that. What it had cached of its own data stays where
-    /// it is.
+    /// Replaces its data directory by a copy of the primary's, and replicates from the primary. The pages cached of its former
+    /// data stay in place.
     pub fn join(&self, primary: &Server, of: &Node) -> anyhow::Result<Server> {
         let copy = self.place.root().join("joining");
         copies::of_running(self.place, primary, &of.data(), &copy)?;
@@ -129,11 +129,11 @@ impl Node<'_> {
         Ok(server)
     }
 
-    /// A server that has ended starts again, and follows `primary` from where it had come.
+    /// Restarts a server that has ended, and replicates from `primary`, starting at its last position.
     fn come_back(&self, primary: &Server) -> anyhow::Result<Server> {
         let server = self.start()?;
         if !self.place.is_mysql() && server.value("SELECT @@GLOBAL.gtid_binlog_pos")?.is_some() {
-            // One that was the primary has followed nobody.
+            // A former primary has no replication position.
             server.sql("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_current_pos")?;
         }
         self.follow(&server, primary)?;
@@ -141,7 +141,7 @@ impl Node<'_> {
     }
 }
 
-/// What mariadb-backup has written down beside the data.
+/// The position that mariadb-backup saved beside the data.
 fn position_of_backup(data: &Path) -> anyhow::Result<String> {
     for entry in std::fs::read_dir(data)? {
         let path = entry?.path();
@@ -154,14 +154,14 @@ fn position_of_backup(data: &Path) -> anyhow::Result<String> {
     anyhow::bail!("the backup has no position")
 }
 
-/// The first node's server, with the account and the plugins of replication.
+/// Starts the first node's server, with the account and the plugins of replication.
 pub fn first_primary(node: &Node) -> anyhow::Result<Server> {
     std::fs::rename(node.place.data(), node.data())?;
     let server = node.start()?;
     let account = [
         "CREATE USER replica@'%' IDENTIFIED BY 'x'",
         "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
-        // Copies have it, too.
+        // Copies have it as well.
         "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
     ];
     sql::run(&server, &account)?;
@@ -173,12 +173,12 @@ pub fn first_primary(node: &Node) -> anyhow::Result<Server> {
         "INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'",
     ];
     sql::run(&server, &plugins)?;
-    // Their options hold from the next start on.
+    // The plugins' options take effect at the next start.
     server.stop()?;
     node.start()
 }
 
-/// Waits until the replica has done what the primary has done so far.
+/// Waits until the replica has applied everything that the primary has committed so far.
 pub fn catch_up(replica: &Server, primary: &Server) -> Outcome {
     let (position, wait) = match primary.flavour().is_mysql() {
         true => (
@@ -192,7 +192,7 @@ pub fn catch_up(replica: &Server, primary: &Server) -> Outcome {
 }
 
 fn wait_for(replica: &Server, wait: &str, position: &str) -> Outcome {
-    /// Seconds after which is asked whether it is still at it.
+    /// Seconds between two checks for a replication error.
     const SLICE: u32 = 5;
     let position = position.replace('\n', "");
     for _ in 0..PATIENCE / SLICE {
@@ -206,7 +206,7 @@ fn wait_for(replica: &Server, wait: &str, position: &str) -> Outcome {
     anyhow::bail!("the replica has not come to {position} in {PATIENCE} s")
 }
 
-/// Why the replica does not apply any more.
+/// The error that stopped the replica's applier, if any.
 fn stopped_by(replica: &Server) -> anyhow::Result<Option<String>> {
     let (statement, names) = match replica.flavour().is_mysql() {
         true => (
@@ -221,7 +221,7 @@ fn stopped_by(replica: &Server) -> anyhow::Result<Option<String>> {
     Ok((runs.as_deref() == Some("No")).then(|| error.unwrap_or_default()))
 }
 
-/// From now on each commit waits for the replica, however long that takes.
+/// Makes each later commit wait for the replica without a timeout.
 pub fn wait_for_the_replica(primary: &Server) -> Outcome {
     let name = match primary.flavour().is_mysql() {
         true => "Rpl_semi_sync_source_",
@@ -235,7 +235,7 @@ pub fn wait_for_the_replica(primary: &Server) -> Outcome {
     })
 }
 
-/// The replica applies what has come to it, and is nobody's replica any more.
+/// Applies all received transactions, and ends the server's role as a replica.
 pub fn promote(replica: &Server) -> Outcome {
     if replica.flavour().is_mysql() {
         replica.sql("STOP REPLICA IO_THREAD")?;
@@ -255,13 +255,13 @@ pub fn promote(replica: &Server) -> Outcome {
     sql::run(replica, &["STOP SLAVE", "RESET SLAVE ALL"])
 }
 
-/// A primary, a replica on a copy of its files, and one that has made all rows by itself.
+/// A primary, a replica on a copy of its files, and a replica that created all rows by replication.
 pub struct Replicas<'a> {
     pub nodes: [Node<'a>; 3],
 }
 
 impl<'a> Replicas<'a> {
-    /// In the folder of a place, which is used up.
+    /// Starts the servers in the directory of a place, which is consumed.
     ///
     /// # Errors
     /// When a server does not start.
@@ -274,7 +274,7 @@ impl<'a> Replicas<'a> {
         copy_folder(&place.data(), &nodes[LOGICAL].data())?;
         let _ = std::fs::remove_file(nodes[LOGICAL].data().join("auto.cnf"));
         let primary = first_primary(&nodes[0])?;
-        // From the primary's first statement on.
+        // Replicates from the primary's first statement on.
         let logical = nodes[LOGICAL].start()?;
         nodes[LOGICAL].follow(&logical, &primary)?;
         let replica = nodes[1].join(&primary, &nodes[0])?;
@@ -311,7 +311,7 @@ impl Cluster for Replicas<'_> {
         copies::of_running(node.place, servers.primary(), &of.data(), &copy)?;
         std::fs::remove_dir_all(node.data())?;
         std::fs::rename(copy, node.data())?;
-        // A server that has not started in time is killed.
+        // Kills the server if it has not started in time.
         drop(node.place.start(node.options()?.start_timeout(after)));
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Cluster for Replicas<'_> {
     fn before_the_end_of_the_primary(&self, servers: &Servers) -> Outcome {
         self.catch_up(servers)?;
         wait_for_the_replica(servers.primary())?;
-        // It confirms nothing, so it must not get what nobody else has.
+        // It acknowledges nothing, so it must not receive transactions that the standby lacks.
         let stop = self.statement("STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD");
         Ok(servers.get(LOGICAL).sql(stop)?)
     }

@@ -1,4 +1,4 @@
-//! The servers of a cluster, of which some may be gone for a while.
+//! The servers of a cluster, some of which may be down.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use private_server::Server;
 
 use crate::harness::Outcome;
 
-/// By their number; one of them is the primary.
+/// Servers by number; one of them is the primary.
 pub struct Servers {
     all: Vec<Option<Server>>,
     primary: usize,
 }
 
 impl Servers {
-    /// The first one is the primary.
+    /// Takes the servers; the first one is the primary.
     pub fn new(all: impl IntoIterator<Item = Server>) -> Servers {
         Servers {
             all: all.into_iter().map(Some).collect(),
@@ -21,7 +21,7 @@ impl Servers {
         }
     }
 
-    /// How many there are, with those that are gone.
+    /// Number of servers, including stopped ones.
     pub fn count(&self) -> usize {
         self.all.len()
     }
@@ -31,70 +31,71 @@ impl Servers {
         self.primary
     }
 
-    /// The primary, which runs.
+    /// The primary, which must run.
     pub fn primary(&self) -> &Server {
         self.get(self.primary)
     }
 
-    /// Another one is the primary now.
+    /// Makes another server the primary.
     pub fn set_primary(&mut self, number: usize) {
         self.primary = number;
     }
 
-    /// One that runs.
+    /// A running server.
     pub fn get(&self, number: usize) -> &Server {
         self.all[number].as_ref().expect("the server runs")
     }
 
-    /// Takes out one that runs, to end it.
+    /// Takes a running server, to end it.
     pub fn take(&mut self, number: usize) -> Server {
         self.all[number].take().expect("the server runs")
     }
 
-    /// It runs again.
+    /// Puts a restarted server back.
     pub fn put(&mut self, number: usize, server: Server) {
         self.all[number] = Some(server);
     }
 
-    /// Those that run.
+    /// The running servers.
     pub fn running(&self) -> Vec<(usize, &Server)> {
         let all = self.all.iter().enumerate();
         all.filter_map(|(number, server)| Some((number, server.as_ref()?)))
             .collect()
     }
 
-    /// The numbers of those that run and are not the primary.
+    /// The numbers of the running servers, without the primary.
     pub fn others(&self) -> Vec<usize> {
         let running = self.running().into_iter().map(|(number, _)| number);
         running.filter(|number| *number != self.primary).collect()
     }
 }
 
-/// What can be done with a cluster, whatever keeps its servers alike.
+/// Operations of a cluster, independent of its kind of replication.
 pub trait Cluster {
-    /// A server starts that was killed or stopped, and gets what it has missed.
+    /// Restarts a killed or stopped server, which catches up.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not start or does not catch up.
     fn come_back(&self, servers: &Servers, number: usize) -> anyhow::Result<Server>;
 
-    /// The same with a copy of another server's data instead of its own. What it had cached of those stays where it is.
+    /// As [`come_back`](Self::come_back), with a copy of another server's data. Pages cached of its former data stay in place.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not start or does not catch up.
     fn replace(&self, servers: &Servers, number: usize) -> anyhow::Result<Server>;
 
-    /// A server that is to be replaced is killed `after` it has begun.
+    /// Starts to replace a server, and kills it after `after`.
     ///
     /// # Errors
-    /// When the others are not as before then.
+    /// When the others do not recover.
     fn kill_joiner(&self, servers: &Servers, number: usize, after: Duration) -> Outcome;
 
-    /// The server `joiner` is replaced, and `donor` is killed meanwhile. `primary` serves, and is not among `servers` then. Returns the joiner if it has its data all the same;
-    /// `None` where no other server than the primary gives data, and nothing was done.
+    /// Replaces the server `joiner`, and kills `donor` during the copy. `primary` serves, and is not in `servers` at that time.
+    /// Returns the joiner if it received its data anyway. `None`: only the primary gives data, and nothing was done, or the
+    /// joiner failed.
     ///
     /// # Errors
-    /// When the others are not as before then.
+    /// When the others do not recover.
     fn kill_donor(
         &self,
         primary: &Server,
@@ -109,31 +110,31 @@ pub trait Cluster {
         true
     }
 
-    /// Whether a server can get another one's data files.
+    /// Whether a server can use another one's data files.
     fn is_physical(&self, _number: usize) -> bool {
         true
     }
 
-    /// Whether a primary that was killed may come back with its own data: it may have what nobody else has.
+    /// Whether a killed primary may return with its data: it may have transactions that no other server has.
     fn takes_back_the_killed(&self) -> bool {
         true
     }
 
-    /// From here on whatever a client is told to be committed outlives the primary.
+    /// From now on, every transaction that a client sees committed survives the primary.
     ///
     /// # Errors
-    /// When that cannot be had.
+    /// When this cannot be established.
     fn before_the_end_of_the_primary(&self, servers: &Servers) -> Outcome;
 
-    /// The primary is gone: another one is found, or made.
+    /// Finds or makes another primary after the primary has ended.
     ///
     /// # Errors
     /// When there is none.
     fn promote(&self, servers: &mut Servers) -> Outcome;
 
-    /// Waits until all have what the primary has.
+    /// Waits until all servers have the primary's transactions.
     ///
     /// # Errors
-    /// When they do not get it.
+    /// When they do not catch up.
     fn catch_up(&self, servers: &Servers) -> Outcome;
 }

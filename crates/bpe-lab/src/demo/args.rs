@@ -1,4 +1,4 @@
-//! What the demonstration is asked for.
+//! Arguments of the demonstration.
 
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The server that is asked for.
+    /// The requested server, or the default one.
     pub fn flavour(&self) -> private_server::Flavour {
         self.server.unwrap_or(match self.cluster {
             Some(cluster) => cluster.flavour(),
@@ -80,7 +80,7 @@ impl Args {
         })
     }
 
-    /// Of restarts only one side is shown, and none of the tests.
+    /// Adjusts the arguments: a restart demonstration runs one side, without tests.
     pub fn completed(mut self) -> Args {
         if self.restart {
             self.sides = vec![SideName::On];
@@ -89,7 +89,7 @@ impl Args {
         self
     }
 
-    /// The folder for report and work.
+    /// The directory for report and work.
     pub fn folder(&self) -> PathBuf {
         self.folder
             .clone()
@@ -115,7 +115,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// In the order in which they run.
+    /// In execution order.
     pub const ALL: [Workload; 3] = [Workload::ReadOnly, Workload::WriteOnly, Workload::ReadWrite];
 
     /// sysbench's name of the test.
@@ -127,7 +127,7 @@ impl Workload {
         }
     }
 
-    /// For people.
+    /// Title for table and report.
     pub fn title(self) -> &'static str {
         match self {
             Workload::ReadOnly => "Read only",
@@ -171,7 +171,7 @@ pub enum SideName {
 }
 
 impl SideName {
-    /// For people.
+    /// Title for table and report.
     pub fn title(self) -> &'static str {
         match self {
             SideName::Off => "off",
@@ -184,13 +184,13 @@ impl SideName {
 /// A variable of the extension and its value, for `SET GLOBAL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Without `bpe_`.
+    /// Name without `bpe_`.
     pub name: String,
     pub value: String,
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`; the name may have its `bpe_` or not.
+    /// Parses `NAME=VALUE`; the prefix `bpe_` of the name is optional.
     pub fn parse(text: &str) -> Result<Variable, String> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let name = name.strip_prefix("bpe_").unwrap_or(name);

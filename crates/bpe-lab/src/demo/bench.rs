@@ -1,4 +1,4 @@
-//! What every stage of a run uses.
+//! Context shared by all stages of a run.
 
 use private_server::Installation;
 
@@ -8,19 +8,19 @@ use super::progress::Progress;
 use super::tools::Tools;
 use super::workspace::Workspace;
 
-/// One plan, and what it is run with.
+/// A plan and its environment.
 pub struct Bench<'a> {
     pub plan: &'a Plan,
     pub tools: &'a Tools,
     pub installation: &'a Installation,
     pub workspace: &'a Workspace,
     pub progress: &'a Progress,
-    /// The tests to run, in their order.
+    /// The tests to run, in order.
     pub tests: &'a [Workload],
 }
 
 impl Bench<'_> {
-    /// Name of a log, unique among the runs with several pools.
+    /// Name of a log, unique among runs with several pools.
     pub fn log_name(&self, what: &str) -> String {
         format!("pool-{}M-{what}", self.plan.pool >> 20)
     }

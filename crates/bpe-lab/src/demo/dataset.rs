@@ -1,8 +1,8 @@
 //! The tables of the test, loaded once by sysbench and kept between runs.
 //!
-//! Loading happens on the fast disk with much memory and without durability, then the server is
-//! stopped cleanly and started once more with its defaults (which restores the redo log's size) for
-//! ANALYZE. Every side of every run then works on a copy of exactly these files.
+//! Loading runs on the fast disk with much memory and without durability. Then the server is stopped cleanly, and started
+//! once more with its defaults for ANALYZE (which restores the redo log's size). Every side of every run works on a copy of
+//! these files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,27 +20,27 @@ use super::progress::{Progress, clock};
 use super::sysbench::Sysbench;
 use super::{interrupt, settings};
 
-/// Counts up when the way of loading changes, so that older copies are not used.
+/// Increment when the loading procedure changes, so that older copies are not used.
 const FORMAT: u32 = 2;
 
-/// In the folder of a data set: the data directory, and the bytes in its tables as text.
+/// Names in a data set's directory: the data directory, and a text file with the bytes in its tables.
 const DATADIR: &str = "data";
 const SIZE: &str = "bytes";
 
 /// A data directory of a cleanly stopped server.
 pub struct Dataset {
     pub datadir: PathBuf,
-    /// Bytes of data and indexes in the tables, as the server counts them.
+    /// Bytes of data and indexes in the tables, by the server's statistics.
     pub data: u64,
-    /// Seconds that loading took; None when an earlier run did it.
+    /// Seconds for loading; `None` if an earlier run loaded it.
     pub load_seconds: Option<f64>,
 }
 
 impl Dataset {
-    /// The kept data set that matches, or a new one.
+    /// Returns the matching kept data set, or a new one.
     ///
     /// # Errors
-    /// When the server or sysbench fails, or the disk is full.
+    /// The server or sysbench fails, or the disk is full.
     pub fn provide(bench: &Bench, fresh: bool) -> Result<Dataset> {
         let Bench {
             plan,
@@ -88,7 +88,7 @@ impl Dataset {
         };
         fs::write(partial.join(SIZE), data.to_string())
             .with_context(|| format!("cannot write into {}", partial.display()))?;
-        // Another run may have made the same one meanwhile; either will do.
+        // A concurrent run may have made the same data set; either is valid.
         if place.exists() {
             fs::remove_dir_all(&partial)
                 .with_context(|| format!("cannot remove {}", partial.display()))?;
@@ -110,10 +110,10 @@ impl Dataset {
         })
     }
 
-    /// Copies the data directory to `target` (which must not exist) and brings the copy to the disk.
+    /// Copies the data directory to `target` (which must not exist) and syncs the copy to the disk.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A file system error.
     pub fn copy_to(&self, target: &Path) -> Result<()> {
         let mut files = Vec::new();
         plan_copy(&self.datadir, target, &mut files)?;
@@ -142,15 +142,14 @@ impl Dataset {
     }
 }
 
-/// The name while it is being made.
+/// The temporary name of an incomplete data set.
 fn partial(place: &Path) -> PathBuf {
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
     name.into()
 }
 
-/// Waits until no other run is loading, and removes what a killed one left. The lock lasts as long
-/// as the file is open.
+/// Waits until no other run is loading, and removes leftovers of a killed one. The lock lasts as long as the file is open.
 fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
     let folder = place.parent().context("a data set has a folder")?;
     ownership::make(folder).map_err(Error::msg)?;
@@ -189,7 +188,7 @@ fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
     )
 }
 
-/// Returns the bytes in the tables.
+/// Loads the tables. Returns their size in bytes.
 fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     let Bench {
         plan,
@@ -236,7 +235,7 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     stage.message("analysing the tables");
     let mut options = Options::new(datadir, &run).buffer_pool(pool);
     if installation.flavour.is_mysql() {
-        // The size below is to be the present one.
+        // The size below must be up to date.
         options = options
             .option("--skip-log-bin")
             .option("--information-schema-stats-expiry=0");
@@ -278,7 +277,7 @@ fn read_size(folder: &Path) -> Result<u64> {
         .with_context(|| format!("{} is damaged: remove {}", path.display(), folder.display()))
 }
 
-/// Makes the folders and lists the files.
+/// Creates the directories and lists the files.
 fn plan_copy(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
     fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
@@ -290,7 +289,7 @@ fn plan_copy(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Res
         } else if kind.is_file() {
             files.push((entry.path(), target));
         }
-        // Links and sockets are not part of a data directory that we made.
+        // Links and sockets are not part of a data directory of this program.
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Switching the extension on as a user would, and filling its cache.
+//! Switches the extension on as a user would, and fills its cache.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::sysbench::Sysbench;
 use super::volume::Volume;
 use crate::settled::Rule;
 
-/// Filling is over when the hit ratio meets this.
+/// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {
     window: 8,
     rise: 0.5,
@@ -24,13 +24,13 @@ const FILLED: Rule = Rule {
 
 const MIB: u64 = 1 << 20;
 
-/// Filling of the cache.
+/// Progress of filling the cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Warmup {
     pub points: Vec<WarmPoint>,
     /// Seconds from switching on until the hit ratio stopped rising.
     pub seconds: f64,
-    /// Whether it did within the time allowed.
+    /// Whether it stopped rising within the allowed time.
     pub settled: bool,
 }
 
@@ -48,16 +48,16 @@ pub struct WarmPoint {
 /// Memory in bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// `Bpe_memory_bytes`, the largest seen.
+    /// `Bpe_memory_bytes`, the maximum observed.
     pub extension: u64,
-    /// The pool that was left for InnoDB.
+    /// InnoDB's reduced pool.
     pub pool_left: u64,
 }
 
 /// Sets path, size and the other variables; does not switch on.
 ///
 /// # Errors
-/// With the variable that the server refused.
+/// The server refused a variable.
 pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
     let path = bench.workspace.fast();
     server.sql(&format!(
@@ -74,7 +74,7 @@ pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Server options by which it is switched on at the server's start, with the same path, size and other variables.
+/// Server options that switch it on at the server's start, with the same path, size and other variables.
 pub fn options(bench: &Bench) -> Vec<String> {
     let mut options = vec![
         "--bpe-enabled=ON".into(),
@@ -86,21 +86,21 @@ pub fn options(bench: &Bench) -> Vec<String> {
     options
 }
 
-/// Sets path and size, switches on, and takes from InnoDB's pool the memory that the extension
-/// uses: both together get what the other sides' pool has. Returns what each got.
+/// Sets path and size, switches on, and reduces InnoDB's pool by the memory that the extension uses: both together get as
+/// much as the other sides' pool. Returns the memory of each.
 ///
 /// # Errors
-/// With the extension's own reason when it cannot be switched on.
+/// The extension cannot be switched on; the error has its reason.
 pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
     set_up(bench, server)?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     share_memory(bench, server)
 }
 
-/// Takes from InnoDB's pool the memory that the extension uses. Returns what each got.
+/// Reduces InnoDB's pool by the memory that the extension uses. Returns the memory of each.
 ///
 /// # Errors
-/// When the extension is not active, with its own reason; when the server does not lower its pool.
+/// The extension is not active (with its reason), or the server does not reduce its pool.
 pub fn share_memory(bench: &Bench, server: &Server) -> Result<Memory> {
     let memory = require_active(server)?;
     let pool_left = lower_pool(server, bench.plan.pool, memory)?;
@@ -110,10 +110,10 @@ pub fn share_memory(bench: &Bench, server: &Server) -> Result<Memory> {
     })
 }
 
-/// Returns the memory that the extension uses, in bytes.
+/// Returns the memory that the extension uses, bytes.
 ///
 /// # Errors
-/// When it is not active, with its own reason.
+/// The extension is not active; the error has its reason.
 pub fn require_active(server: &Server) -> Result<u64> {
     let status = server.status("Bpe_%")?;
     let field = |name: &str| status.get(name).cloned().unwrap_or_default();
@@ -134,7 +134,7 @@ fn lower_pool(server: &Server, pool: u64, memory: u64) -> Result<u64> {
         let text = server.value("SELECT @@GLOBAL.innodb_buffer_pool_size")?;
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     };
-    // Lowered before, when the extension is switched on again: the server would not say that it is done.
+    // The pool was reduced at an earlier switch-on. The server would report no resize then.
     if size()? == left {
         return Ok(left);
     }
@@ -165,7 +165,7 @@ fn lower_pool(server: &Server, pool: u64, memory: u64) -> Result<u64> {
 /// Runs oltp_read_only until the hit ratio has stopped rising.
 ///
 /// # Errors
-/// When the load fails.
+/// The load fails.
 pub fn warm_up(
     bench: &Bench,
     sysbench: &Sysbench,

@@ -1,10 +1,9 @@
-//! Ctrl-C and its relatives: whatever the demonstration is doing, it ends at once and leaves nothing
-//! running, mounted or lying about.
+//! Handles Ctrl-C and other termination signals: the demonstration ends at once, and leaves no process, mount or temporary
+//! file behind.
 //!
-//! A thread of its own waits for the signal, because the main thread may be in a call that takes
-//! minutes. It ends the children (servers and sysbench first, then the volume, which unmounts
-//! itself), removes what was registered, and ends the process. SIGKILL cannot be handled: there the
-//! children's parent-death signals do the same, except for the files.
+//! A dedicated thread waits for the signal, because the main thread may be in a call that takes minutes. It ends the
+//! children (servers and sysbench first, then the volume, which unmounts), removes the registered directories, and ends the
+//! process. SIGKILL cannot be handled. After it, the children's parent-death signals do the same, except for the files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Folders to remove and, before that, to unmount. The only lock here.
+/// Directories to remove and, before that, to unmount. The only lock here.
 static LEFT_BEHIND: Mutex<LeftBehind> = Mutex::new(LeftBehind {
     mounts: Vec::new(),
     folders: Vec::new(),
@@ -28,13 +27,13 @@ struct LeftBehind {
     folders: Vec<PathBuf>,
 }
 
-/// How long each kind of children may take to end.
+/// Timeout for each kind of children to end.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Starts the thread that waits for signals.
 ///
 /// # Errors
-/// When the signals cannot be caught.
+/// The signals cannot be caught.
 pub fn install() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch Ctrl-C")?;
     std::thread::Builder::new()
@@ -61,19 +60,19 @@ pub fn park_if_interrupted() {
     }
 }
 
-/// Registers a mount point for the case of a signal.
+/// Registers a mount point for cleanup after a signal.
 pub fn will_mount(mountpoint: &Path) {
     let mut left = LEFT_BEHIND.lock().unwrap_or_else(|e| e.into_inner());
     left.mounts.push(mountpoint.to_owned());
 }
 
-/// Registers a folder to remove for the case of a signal.
+/// Registers a directory for removal after a signal.
 pub fn will_fill(folder: &Path) {
     let mut left = LEFT_BEHIND.lock().unwrap_or_else(|e| e.into_inner());
     left.folders.push(folder.to_owned());
 }
 
-/// Takes a folder off the list: it is complete and stays.
+/// Unregisters a directory: it is complete and stays.
 pub fn keep(folder: &Path) {
     let mut left = LEFT_BEHIND.lock().unwrap_or_else(|e| e.into_inner());
     left.folders.retain(|one| one != folder);
@@ -85,7 +84,7 @@ fn clean() {
         unmount_if_mounted(mountpoint);
     }
     for folder in &left.folders {
-        // The main thread may be writing a last file while its world ends.
+        // The main thread may still be writing a file.
         for _ in 0..3 {
             if std::fs::remove_dir_all(folder).is_ok() || !folder.exists() {
                 break;
@@ -94,7 +93,7 @@ fn clean() {
     }
 }
 
-/// Unmounts a volume that its own process did not unmount, or that a killed run left.
+/// Unmounts a volume if its process did not, or if a killed run left it.
 pub fn unmount_if_mounted(mountpoint: &Path) {
     for _ in 0..5 {
         if !is_mounted(mountpoint) {
@@ -118,7 +117,7 @@ pub fn unmount_if_mounted(mountpoint: &Path) {
     }
 }
 
-/// Whether something is mounted exactly there.
+/// Whether a file system is mounted exactly there.
 pub fn is_mounted(mountpoint: &Path) -> bool {
     let Ok(absolute) = std::path::absolute(mountpoint) else {
         return false;
@@ -131,7 +130,7 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
     })
 }
 
-/// The kernel writes blanks and the like as octal escapes.
+/// Decodes the kernel's octal escapes of blanks and other characters.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::new();
     let bytes = text.as_bytes();

@@ -1,24 +1,22 @@
-//! `bpe-lab demo`: shows on this machine what the extension does, with the load test of the reference.
+//! `bpe-lab demo`: demonstrates the extension on this machine, with the load test of the reference.
 //!
-//! A private server runs on an emulated cloud volume, first without the extension, then with it,
-//! and finally with all data on the fast disk itself, which is the ceiling. Each gets the same
-//! files, the same options and the same three sysbench commands.
+//! A private server runs on an emulated cloud volume, first without the extension, then with it. Finally it runs with all
+//! data on the fast disk, which is the ceiling. Each run uses the same files, options and sysbench commands.
 //!
-//! With `--instances` something else is measured in the same surroundings: what it brings to cut
-//! InnoDB's pool, and the extension, into instances ([`instances`]).
+//! With `--instances`, the same environment measures the effect of several instances, in InnoDB's pool and in the extension
+//! ([`instances`]).
 //!
 //! With `--restart` the server with the extension is restarted under load in three ways ([`phases`]).
 //!
-//! With `--cluster` three servers fail over, and what a warm standby is worth is measured ([`cluster`]).
+//! With `--cluster` three servers fail over, which measures the benefit of a warm standby ([`cluster`]).
 //!
-//! With `--ui` nothing is measured: the console is opened on such a server ([`ui`]).
+//! With `--ui` nothing is measured: the console opens on such a server ([`ui`]).
 //!
-//! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
-//! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
-//! cloud volume, [`rig`] a server on it, [`sysbench`] the load; [`stages`] runs one side after the
-//! other, [`phases`] what comes after the tests with the extension; they fill [`results`];
-//! [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`] sees to it
-//! that nothing is left when it ends early.
+//! Modules: [`plan`] sizes everything, and [`settings`] has the options of every server. [`dataset`] loads the tables once
+//! and keeps them. [`workspace`] is the directory, [`volume`] the cloud volume, [`rig`] a server on it, [`sysbench`] the
+//! load. [`stages`] runs the sides in turn, and [`phases`] the steps after the tests with the extension. They fill
+//! [`results`]; [`table`] and [`report`] present them. [`progress`] shows the progress, and [`interrupt`] cleans up after an
+//! early end.
 
 pub mod args;
 mod bench;
@@ -53,7 +51,7 @@ pub use args::Args;
 /// Runs the demonstration.
 ///
 /// # Errors
-/// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
+/// A step failed; the error says what to do. In every case nothing stays running or mounted.
 pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(json) = &args.render {
         let text = std::fs::read_to_string(json)
@@ -80,8 +78,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         demonstrate(&args)
     };
-    // After a signal the interrupt thread cleans up and ends the process; what failed here meanwhile
-    // failed because of it.
+    // After a signal the interrupt thread cleans up and ends the process. A failure here is then a consequence of the
+    // signal.
     interrupt::park_if_interrupted();
     result
 }

@@ -1,6 +1,6 @@
-//! Numbers as table and report write them.
+//! Number formats of table and report.
 
-/// `12,345.6` with `digits` decimals; a dash for nothing.
+/// `12,345.6` with `digits` decimals; a dash for `None`.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return "-".into();
@@ -24,7 +24,7 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
     format!("{sign}{grouped}{fraction}")
 }
 
-/// `+80 %`; a dash for nothing.
+/// `+80 %`; a dash for `None`.
 pub fn percent(value: Option<f64>, sign: bool, digits: usize) -> String {
     match value {
         Some(value) if value.is_finite() => {

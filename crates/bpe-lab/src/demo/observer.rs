@@ -1,4 +1,4 @@
-//! Counters of the server and the volume, read once a second beside the load.
+//! Counters of the server and the volume, read once a second during the load.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use private_server::Server;
 use super::volume::Volume;
 use super::work::Work;
 
-/// How long an answer of a server under load is waited for.
+/// Timeout for an answer of a server under load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A connection that only looks.
+/// A monitoring connection.
 pub struct Observer(observe::Observer);
 
-/// Counters at one moment. Those of the extension are 0 without it.
+/// Counters at one moment. The extension's counters are 0 without it.
 pub struct Snapshot {
     sample: Sample,
     history: u64,
@@ -24,10 +24,10 @@ pub struct Snapshot {
     disk_writes: Option<u64>,
 }
 
-/// How a private server is reached by what `bpe` is made of.
+/// Returns the address of a private server, for the library of `bpe`.
 ///
 /// # Errors
-/// When its socket cannot be named.
+/// The socket's path is unusable.
 pub fn target_of(server: &Server) -> Result<Target> {
     connection::Args {
         socket: Some(server.socket().display().to_string()),
@@ -43,17 +43,17 @@ impl Observer {
     /// Connects.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub fn new(server: &Server) -> Result<Observer> {
         let mut observer = observe::Observer::with_limit(target_of(server)?, PATIENCE);
         observer.server()?;
         Ok(Observer(observer))
     }
 
-    /// All counters now. `volume` is the disk with the data files, if it is emulated.
+    /// Reads all counters. `volume` is the emulated disk of the data files, if any.
     ///
     /// # Errors
-    /// When the server or the volume does not answer.
+    /// The server or the volume does not answer.
     pub fn snapshot(&mut self, volume: Option<&Volume>) -> Result<Snapshot> {
         let sample = self.0.sample()?;
         let history = self
@@ -75,17 +75,17 @@ impl Observer {
 }
 
 impl Snapshot {
-    /// Bytes that the cached pages take.
+    /// Bytes of the cached pages.
     pub fn bytes_cached(&self) -> u64 {
         self.sample.count("bpe_bytes_cached")
     }
 
-    /// Bytes of memory that the extension takes.
+    /// Memory of the extension, bytes.
     pub fn memory(&self) -> u64 {
         self.sample.count("bpe_memory_bytes")
     }
 
-    /// What happened between `earlier` and this one.
+    /// Differences to an earlier snapshot.
     pub fn since(&self, earlier: &Snapshot) -> Work {
         let more = |name: &str| self.sample.growth(&earlier.sample, name);
         let both = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));

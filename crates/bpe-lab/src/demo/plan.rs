@@ -1,4 +1,4 @@
-//! How large and how long: the reference's ratios, scaled to this machine.
+//! Sizes and durations: the reference's ratios, scaled to this machine.
 
 use super::args::{Args, SideName, Variable};
 
@@ -6,16 +6,16 @@ use super::args::{Args, SideName, Variable};
 pub const TABLES: u64 = 30;
 /// Client threads of the reference's test.
 pub const THREADS: u64 = 64;
-/// Data in pools, between the reference's 24 and 25.
+/// Data size in pools, between the reference's 24 and 25.
 const DATA_PER_POOL: f64 = 24.5;
-/// Cache in pools.
+/// Cache size in pools.
 const CACHE_PER_POOL: u64 = 8;
-/// Bytes of data and index in a table of sysbench, as both servers count them: so many, and so many
-/// for each row. The files are about a tenth larger, as they grow in steps.
+/// Bytes of data and index in a sysbench table, by both servers' statistics: for each table, and for each row. The files are
+/// about a tenth larger, as they grow in steps.
 const BYTES_PER_TABLE: f64 = 1.2 * MIB as f64;
 const BYTES_PER_ROW: f64 = 240.0;
 
-/// Seconds that a server takes to stop and to start again, about.
+/// Approximate seconds for a server's stop and start.
 const AROUND: u64 = 10;
 
 const MIB: u64 = 1 << 20;
@@ -29,11 +29,11 @@ pub struct Plan {
     pub cache: u64,
     /// Rows in each of the tables.
     pub rows: u64,
-    /// Whether there is a single table with as many rows besides.
+    /// Whether there is also a single table with as many rows in total.
     pub single: bool,
     /// Whether the server with the extension is restarted under load, instead of everything else.
     pub restart: bool,
-    /// Variables of the extension that are not left at their defaults.
+    /// Variables of the extension with a value other than the default.
     pub variables: Vec<Variable>,
     pub times: Times,
 }
@@ -50,21 +50,21 @@ pub struct Tables {
 /// Durations in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// The least load before each measured test, not counted.
+    /// Minimum load before each measured test, not counted.
     pub lead: u64,
-    /// The most, while hit ratio or throughput rise.
+    /// Maximum load before it, while hit ratio or throughput rise.
     pub lead_max: u64,
-    /// Each measured test.
+    /// Duration of each measured test.
     pub test: u64,
-    /// The most that filling the cache may take.
+    /// Maximum for filling the cache.
     pub warm_max: u64,
-    /// The test during which the extension is bypassed, and switched off and on.
+    /// Duration of the test with bypass, off and on.
     pub switch: u64,
-    /// The load after each restart.
+    /// Duration of the load after each restart.
     pub after: u64,
 }
 
-/// The plans that the arguments ask for.
+/// Derives the plans from the arguments.
 pub fn plans(args: &Args) -> Vec<Plan> {
     let (pool, times) = if args.quick {
         (
@@ -113,7 +113,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
 impl Plan {
     /// A plan with the reference's ratios for `pool` bytes.
     pub fn new(pool: u64, times: Times) -> Plan {
-        // Whole MiB, the step in which the servers can resize the pool; 8 MiB is their least.
+        // Whole MiB, the step in which the servers can resize the pool; 8 MiB is their minimum.
         let pool = (pool / MIB).max(8) * MIB;
         let per_table = pool as f64 * DATA_PER_POOL / TABLES as f64;
         let rows = (per_table - BYTES_PER_TABLE) / BYTES_PER_ROW;
@@ -137,7 +137,7 @@ impl Plan {
         }
     }
 
-    /// As many rows in one table.
+    /// The same number of rows in one table.
     pub fn single_table(&self) -> Tables {
         Tables {
             database: "sbtest_single",
@@ -146,7 +146,7 @@ impl Plan {
         }
     }
 
-    /// All that are loaded.
+    /// All tables of the plan.
     pub fn all_tables(&self) -> Vec<Tables> {
         let mut all = vec![self.tables()];
         if self.single {
@@ -155,7 +155,7 @@ impl Plan {
         all
     }
 
-    /// Bytes that the tables will take, about.
+    /// Approximate bytes of the tables.
     pub fn data(&self) -> u64 {
         let bytes = |tables: Tables| {
             (tables.count as f64 * (BYTES_PER_TABLE + tables.rows as f64 * BYTES_PER_ROW)) as u64
@@ -168,7 +168,7 @@ impl Plan {
         5 * self.data() / 2 + self.cache + (2 << 30)
     }
 
-    /// About how long loading the tables and copying them once takes, in seconds.
+    /// Approximate seconds for loading the tables and copying them once.
     pub fn preparation(&self) -> u64 {
         (self.gib() * 25.0) as u64 + 11
     }
@@ -177,7 +177,7 @@ impl Plan {
         self.data() as f64 / (1_u64 << 30) as f64
     }
 
-    /// About how long the run takes, in seconds.
+    /// Approximate seconds of the run.
     pub fn estimate(&self, args: &Args) -> u64 {
         let gib = self.gib();
         let load = (gib * 20.0) as u64 + 5;

@@ -1,5 +1,5 @@
-//! What the person at the terminal sees while it runs: a line for each finished stage, a bar for the
-//! current one and one for the whole. Without a terminal, plain lines.
+//! Terminal output during the run: a line for each finished stage, a bar for the current one and one for the whole. Without
+//! a terminal, plain lines.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -29,7 +29,7 @@ pub struct Stage<'a> {
 }
 
 impl Progress {
-    /// A run that will take about `seconds`.
+    /// Starts a run of about `seconds`.
     pub fn new(seconds: u64) -> Progress {
         let bars = std::io::stderr().is_terminal().then(|| {
             let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Begins a stage of about `seconds` (0: unknown).
+    /// Starts a stage of about `seconds` (0: unknown).
     pub fn stage(&self, title: &str, seconds: u64) -> Stage<'_> {
         let bar = self.bars.as_ref().map(|(multi, whole)| {
             let bar = multi.insert_before(whole, ProgressBar::new(seconds.max(1)));
@@ -74,10 +74,10 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub fn say(&self, line: &str) {
         match &self.bars {
-            // A terminal that went away is no reason to stop.
+            // A closed terminal is no reason to stop.
             Some((multi, _)) => drop(multi.println(line)),
             None => eprintln!("[{}] {line}", clock(self.began.elapsed())),
         }
@@ -131,7 +131,7 @@ impl Stage<'_> {
         self.began.elapsed()
     }
 
-    /// Ends the stage; `line` stays in its place.
+    /// Ends the stage; `line` replaces its bar.
     pub fn finish(self, line: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! What was measured: the content of `results.json`, from which table and report are made.
+//! Measurements: the content of `results.json`, the source of table and report.
 
 use std::path::Path;
 
@@ -26,14 +26,14 @@ pub struct Results {
     pub quick: bool,
     /// For example `MariaDB 10.11.19`.
     pub server: String,
-    /// The version as the server prints it, with the packager's additions.
+    /// The version that the server prints, with the packager's additions.
     pub server_version: String,
-    /// Name of the server on the command line.
+    /// The server's name on the command line.
     pub flavour: String,
     pub machine: Machine,
     /// Server options, each with its reason.
     pub settings: Vec<(String, String)>,
-    /// The sysbench commands as run, without the socket.
+    /// The sysbench commands, without the socket.
     pub commands: Vec<String>,
     /// The volume in words.
     pub volume: String,
@@ -57,13 +57,13 @@ pub struct Machine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolRun {
     pub pool: u64,
-    /// Data and indexes of the tables, as the server counts them.
+    /// Data and indexes of the tables, by the server's statistics.
     pub data: u64,
     pub cache: u64,
     pub tables: u64,
     pub rows: u64,
     pub threads: u64,
-    /// Seconds for loading the tables; None when those of an earlier run were used.
+    /// Seconds for loading the tables; `None` if tables of an earlier run were used.
     pub load_seconds: Option<f64>,
     pub sides: Vec<Side>,
     pub warmup: Option<Warmup>,
@@ -83,7 +83,7 @@ pub struct Side {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Test {
     pub workload: Workload,
-    /// Seconds of load before, not counted in the summary.
+    /// The load before the test, not counted in the summary.
     pub lead: Vec<Interval>,
     /// Whether hit ratio and throughput had settled at the end of the lead.
     #[serde(default)]
@@ -109,7 +109,7 @@ impl PoolRun {
         self.sides.iter().find(|side| side.name == name)
     }
 
-    /// Whether the three tests were run, or some of them.
+    /// Whether any of the three tests was run.
     pub fn is_tested(&self) -> bool {
         self.sides.iter().any(|side| !side.tests.is_empty())
     }
@@ -152,10 +152,10 @@ impl PoolRun {
 }
 
 impl Results {
-    /// Everything that is known before the first test.
+    /// Everything known before the first test.
     ///
     /// # Errors
-    /// None that stops a demonstration; facts that cannot be read stay empty.
+    /// Never fails at present; facts that cannot be read stay empty.
     pub fn begin(
         args: &Args,
         installation: &Installation,
@@ -201,7 +201,7 @@ impl Results {
         })
     }
 
-    /// Notes the time that all of it took.
+    /// Records the total time.
     pub fn end(&mut self) {
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -230,7 +230,7 @@ impl PoolRun {
 }
 
 impl Machine {
-    /// The machine, seen from `folder`; facts that cannot be read stay empty.
+    /// Describes the machine, with the file system of `folder`. Facts that cannot be read stay empty.
     pub fn look(folder: &Path) -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, key: &str| -> Option<String> {
@@ -263,12 +263,12 @@ pub fn server_title(installation: &Installation) -> String {
     format!("{product} {}", bare(&installation.version))
 }
 
-/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`.
+/// Returns `10.11.19` for `10.11.19-MariaDB-0+deb12u1`.
 fn bare(version: &str) -> &str {
     version.split(['-', '+']).next().unwrap_or(version)
 }
 
-/// Type of the file system that holds `folder`: the longest mount point that is its ancestor.
+/// Type of the file system of `folder`: that of its longest ancestor among the mount points.
 fn file_system_of(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;

@@ -1,4 +1,4 @@
-//! A server of a side on its disk.
+//! The server of a side, and its disk.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,26 +13,25 @@ use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
 use super::{extension, settings};
 
-/// How long the start of a server that was killed may take.
+/// Timeout of a start after a kill.
 const RECOVERY: Duration = Duration::from_secs(600);
 
-/// A server on its disk. Dropped in this order whatever happens: the server, the copy of its log,
-/// the volume.
+/// A server and its disk. In every case they are dropped in this order: the server, the copy of its log, the volume.
 #[derive(Default)]
 pub struct Rig {
     pub server: Option<Server>,
-    /// What it is started with.
+    /// Its start options.
     pub options: Option<Options>,
-    /// The server's log, and where a copy of it stays.
+    /// The server's log, and the destination of its copy.
     pub log: Option<(PathBuf, PathBuf)>,
     pub volume: Option<Volume>,
 }
 
 impl Rig {
-    /// Starts the server with its options and `more`, which come last and count for this start alone.
+    /// Starts the server with its options and `more`. The latter come last, and apply to this start only.
     ///
     /// # Errors
-    /// When it does not start; when it never had options.
+    /// The server does not start, or has no options.
     pub fn start(&mut self, installation: &Installation, more: &[&str]) -> Result<&Server> {
         let mut options = self.options.clone().context("a server without options")?;
         for option in more {
@@ -41,10 +40,10 @@ impl Rig {
         Ok(self.server.insert(installation.start(options)?))
     }
 
-    /// The server that runs.
+    /// The running server.
     ///
     /// # Errors
-    /// When none does.
+    /// None is running.
     pub fn server(&self) -> Result<&Server> {
         self.server.as_ref().context("no server")
     }
@@ -52,9 +51,9 @@ impl Rig {
     /// Stops the server cleanly and unmounts the volume.
     ///
     /// # Errors
-    /// When either does not go.
+    /// The server or the volume does not end.
     pub fn end(mut self) -> Result<()> {
-        // A volume without limits, so that the last pages do not take their time.
+        // Without limits, so that the last pages are written quickly.
         if let Some(volume) = &self.volume {
             volume.set_unlimited()?;
         }
@@ -72,7 +71,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         drop(self.server.take());
         if let Some((from, to)) = self.log.take() {
-            // Without a log there is nothing to keep.
+            // Without a log there is nothing to copy.
             let _ = std::fs::copy(from, to);
         }
     }
@@ -82,7 +81,7 @@ impl Bench<'_> {
     /// Starts the server of a side on a copy of the tables.
     ///
     /// # Errors
-    /// When the copy, the volume or the server fails.
+    /// The copy, the volume or the server fails.
     pub fn set_up(&self, name: SideName, dataset: &Dataset) -> Result<Rig> {
         let backing = self.workspace.backing();
         let title = name.title();
@@ -95,7 +94,7 @@ impl Bench<'_> {
         dataset.copy_to(&backing.join("data"))?;
         stage.message("starting the server");
 
-        // The order of the fields is the order in which they go: the server before its volume.
+        // Fields are dropped in order: the server before its volume.
         let mut rig = Rig::default();
         let datadir = if name == SideName::Ceiling {
             backing.join("data")
@@ -148,7 +147,7 @@ impl Bench<'_> {
         Ok(rig)
     }
 
-    /// The load on the reference's tables on the server of a side, which has this socket.
+    /// The sysbench load on the reference's tables, for the server with this socket.
     pub fn sysbench<'a>(&'a self, socket: &'a Path) -> Sysbench<'a> {
         Sysbench {
             program: &self.tools.sysbench,
@@ -161,7 +160,7 @@ impl Bench<'_> {
     }
 }
 
-/// A second of a test in words.
+/// Describes one second of a test.
 pub fn live(interval: &Interval) -> String {
     format!("{:.0} QPS, p95 {:.0} ms", interval.qps, interval.p95_ms)
 }

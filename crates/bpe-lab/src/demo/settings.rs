@@ -1,9 +1,9 @@
-//! The options of every server of the demonstration. All sides get the same ones, and what matters
-//! for durability and speed is the server's own default or stricter.
+//! The options of every server of the demonstration. All sides get the same ones. Options that affect durability and speed
+//! are the server's defaults or stricter.
 
 use private_server::Flavour;
 
-/// An option and why it is there, for the report.
+/// An option and its reason, for the report.
 pub struct Setting {
     pub option: &'static str,
     pub reason: &'static str,
@@ -70,15 +70,15 @@ const REDO_LOG: &str = "the default (about 96 MiB) is full within a minute on th
 const MARIADB: &[Setting] = &[setting("--innodb-log-file-size=1G", REDO_LOG)];
 const MYSQL: &[Setting] = &[setting("--innodb-redo-log-capacity=1G", REDO_LOG)];
 
-/// Everything else is at the server's default, in particular I/O capacity and the binary log's sync. Of a server that is
-/// restarted, the pool is as a restart leaves it by default; else it starts empty.
+/// All other options have the server's defaults, in particular I/O capacity and the binary log's sync. A restarted server
+/// reloads its pool as it does by default; otherwise the pool starts empty.
 pub fn settings(flavour: Flavour, restart: bool) -> impl Iterator<Item = &'static Setting> {
     let own = if flavour.is_mysql() { MYSQL } else { MARIADB };
     let pool = if restart { WARM_POOL } else { EMPTY_POOL };
     COMMON.iter().chain(pool).chain(own)
 }
 
-/// For loading the tables only: no durability, much memory. Undone by the clean stop after it.
+/// Options for loading the tables only: no durability, much memory. The clean stop after loading restores durability.
 pub const LOADING: &[&str] = &[
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-doublewrite=OFF",

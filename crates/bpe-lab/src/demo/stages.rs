@@ -16,7 +16,7 @@ use super::volume::Volume;
 use super::{extension, phases};
 use crate::settled::Rule;
 
-/// The load before a test is over when the hit ratio meets this, and the throughput in percent of its mean the other.
+/// The load before a test ends when the hit ratio meets the first rule, and the throughput (percent of its mean) the second.
 const HITS_SETTLED: Rule = Rule {
     window: 20,
     rise: 0.5,
@@ -30,7 +30,7 @@ impl Bench<'_> {
     /// Runs one plan.
     ///
     /// # Errors
-    /// Whatever stopped it; servers and volume are gone then.
+    /// The first failure. Servers and volume are gone then.
     pub fn run(&self, args: &Args) -> Result<PoolRun> {
         let dataset = Dataset::provide(self, args.fresh)?;
         let mut run = PoolRun::begin(self.plan);
@@ -103,7 +103,7 @@ impl Bench<'_> {
         let (mut throughput, mut hits) = (Vec::new(), Vec::new());
         let mut settled = false;
         let mut seen = observer.snapshot(volume)?;
-        // Sides without the extension ask for the same figures.
+        // Sides without the extension read the same figures, for equal overhead.
         let mut look = |observer: &mut Observer, hits: &mut Vec<f64>| -> Result<()> {
             let now = observer.snapshot(volume)?;
             if name == SideName::On {
@@ -150,7 +150,7 @@ impl Bench<'_> {
     }
 }
 
-/// Whether throughput and hit ratio, one value a second, have stopped rising. `hits` is empty without the extension.
+/// Whether throughput and hit ratio, one value per second, have stopped rising. `hits` is empty without the extension.
 fn has_settled(throughput: &[f64], hits: &[f64]) -> bool {
     let mean = throughput.iter().sum::<f64>() / throughput.len().max(1) as f64;
     let shares = throughput.iter().map(|qps| qps / mean.max(1.0) * 100.0);
@@ -161,7 +161,7 @@ fn has_settled(throughput: &[f64], hits: &[f64]) -> bool {
 /// Runs one plan; see [`Bench::run`].
 ///
 /// # Errors
-/// As [`Bench::run`], with the size of the pool.
+/// As [`Bench::run`], with the pool size.
 pub fn run_plan(bench: &Bench, args: &Args) -> Result<PoolRun> {
     bench
         .run(args)

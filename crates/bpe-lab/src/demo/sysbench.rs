@@ -1,4 +1,4 @@
-//! The load: sysbench's own commands, as the reference gives them, read line by line while they run.
+//! The load: sysbench with the reference's commands. Its output is read line by line while it runs.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ pub struct Interval {
     pub p95_ms: f64,
 }
 
-/// What sysbench sums up at the end of a test.
+/// sysbench's summary at the end of a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub qps: f64,
@@ -37,12 +37,12 @@ pub struct Summary {
     pub average_ms: f64,
     pub p95_ms: f64,
     pub max_ms: f64,
-    /// Transactions repeated after a deadlock or a lock wait timeout, as is usual.
+    /// Transactions repeated after a deadlock or a lock wait timeout, which is normal.
     pub repeated: u64,
     pub reconnects: u64,
 }
 
-/// How to reach the server, and with which tables.
+/// The server's address, and the tables.
 pub struct Sysbench<'a> {
     pub program: &'a Path,
     pub socket: &'a Path,
@@ -55,17 +55,17 @@ pub struct Sysbench<'a> {
     pub logs: &'a Path,
 }
 
-/// The option without which clients prepare their statements.
+/// Option that makes clients skip preparing their statements.
 pub const UNPREPARED: &str = "--db-ps-mode=disable";
 
-/// A script that is not sysbench's own.
+/// A user's script.
 pub struct Script<'a> {
     pub path: &'a Path,
-    /// Where it and its modules lie.
+    /// Directory of the script and its modules.
     pub folder: &'a Path,
-    /// Its own options, as `--name=value`.
+    /// The script's options, as `--name=value`.
     pub options: &'a [String],
-    /// It is ended when this says so, whether it prints anything or not.
+    /// The script is ended when this returns true, whether it prints anything or not.
     pub stopped: &'a dyn Fn() -> bool,
 }
 
@@ -81,11 +81,11 @@ pub fn test_options(tables: &Tables, threads: u64) -> Vec<String> {
 }
 
 impl Sysbench<'_> {
-    /// Creates and fills the tables in their database, `threads` at a time. `tick` is called
-    /// whenever a table is begun, with the number begun so far.
+    /// Creates and fills the tables in their database, `threads` at a time. Calls `tick` whenever a table is started, with
+    /// the number started so far.
     ///
     /// # Errors
-    /// With sysbench's own words.
+    /// sysbench fails; the error has its message.
     pub fn prepare(&self, threads: u64, tick: &mut dyn FnMut(u64)) -> Result<()> {
         let mut command = self.command("oltp_read_only");
         command.args([
@@ -105,11 +105,11 @@ impl Sysbench<'_> {
         Ok(())
     }
 
-    /// Runs a test for `seconds`; `each` gets every second as it passes, and may end the test early;
-    /// there is no summary then.
+    /// Runs a test for `seconds`. `each` receives every second as it passes, and may end the test early; there is no summary
+    /// then.
     ///
     /// # Errors
-    /// When a statement fails (other than by a deadlock, which sysbench repeats) or sysbench does.
+    /// A statement fails (other than by a deadlock, which sysbench repeats), or sysbench does.
     pub fn run(
         &self,
         workload: Workload,
@@ -120,7 +120,7 @@ impl Sysbench<'_> {
         self.run_with(workload, THREADS, seconds, name, each)
     }
 
-    /// As [`Sysbench::run`], with so many client threads.
+    /// Like [`Sysbench::run`], with this number of client threads.
     ///
     /// # Errors
     /// As [`Sysbench::run`].
@@ -140,11 +140,10 @@ impl Sysbench<'_> {
         self.measure(command, seconds, name, None, each)
     }
 
-    /// As [`Sysbench::run_with`], of a script of one's own. However it behaves, it and what it has started (in its process
-    /// group) end.
+    /// Like [`Sysbench::run_with`], with a user's script. The script and its process group end in every case.
     ///
     /// # Errors
-    /// As [`Sysbench::run`], and when it has to be killed.
+    /// As [`Sysbench::run`], or the script has to be killed.
     pub fn run_script(
         &self,
         script: &Script,
@@ -160,7 +159,7 @@ impl Sysbench<'_> {
         };
         let mut command = self.command(script.path);
         command
-            // Its modules are looked for there, and not where the console was started.
+            // The script's modules are in its directory, and not where the console was started.
             .current_dir(script.folder)
             .args(script.options)
             .arg(format!("--threads={threads}"));

@@ -1,4 +1,4 @@
-//! The table at the end, as the reference shows it.
+//! The final table, in the reference's format.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::numbers::{number, percent};
 use super::phases::Shown;
 use super::results::{PoolRun, Results};
 
-/// One table for each size of the pool, with what belongs to it.
+/// One table for each pool size, with its notes.
 pub fn text(results: &Results) -> String {
     let mut out = String::new();
     for run in &results.runs {
@@ -48,7 +48,7 @@ fn heading(results: &Results, run: &PoolRun) -> String {
     )
 }
 
-/// An empty table in the form of all our tables.
+/// An empty table in the common style.
 pub fn with_header(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -96,7 +96,7 @@ fn table(run: &PoolRun) -> Table {
     table
 }
 
-/// Adds a row in which this column has a name, and the others have figures.
+/// Adds a row with a name in this column, and figures in the others.
 pub fn add_row(table: &mut Table, name: usize, cells: impl IntoIterator<Item = String>) {
     table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
         let cell = Cell::new(text);
@@ -108,7 +108,7 @@ pub fn add_row(table: &mut Table, name: usize, cells: impl IntoIterator<Item = S
     }));
 }
 
-/// Lines below a table, also used by the report.
+/// Lines below a table. The report uses them, too.
 pub fn notes(run: &PoolRun) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(memory) = &run.memory {

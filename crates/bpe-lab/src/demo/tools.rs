@@ -1,4 +1,4 @@
-//! The programs and the library that the demonstration needs, looked for before anything begins.
+//! Locates the required programs and the library before any work begins.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 use super::args::{Args, SideName};
 use super::progress;
 
-/// Where they are.
+/// Their locations.
 pub struct Tools {
     pub sysbench: PathBuf,
-    /// None only when the side with the extension is not run.
+    /// `None` only if the side with the extension is not run.
     pub library: Option<PathBuf>,
 }
 
@@ -18,7 +18,7 @@ impl Tools {
     /// Finds all of them.
     ///
     /// # Errors
-    /// Says everything that is missing and what to do, at once.
+    /// Lists everything that is missing, and what to do.
     pub fn find(args: &Args) -> Result<Tools> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let beside = program.parent().unwrap_or(Path::new("."));
@@ -60,7 +60,7 @@ impl Tools {
     }
 }
 
-/// A program in $PATH or where Debian keeps programs for root.
+/// Finds a program in $PATH or in the system directories for root.
 pub fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -69,10 +69,10 @@ pub fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The server that is asked for.
+/// Returns the requested server, and downloads it if needed.
 ///
 /// # Errors
-/// When it is not there and cannot be provided.
+/// The server is missing and cannot be provided.
 pub fn provide_server(
     args: &Args,
     progress: &progress::Progress,
@@ -81,7 +81,7 @@ pub fn provide_server(
     let mut lines = 0_u32;
     let found = args.flavour().provide(&mut |line| {
         lines += 1;
-        // The first line says what is happening; debootstrap's own ones pass by.
+        // The first line describes the work. debootstrap's own lines follow.
         if lines == 1 {
             progress.say(line);
         } else {
@@ -107,7 +107,7 @@ pub fn provide_server(
                 private_server::Flavour::MariaDb1011 => {
                     "\nOn Debian 12: apt-get install mariadb-server-core"
                 }
-                // The error names what is missing.
+                // The error already names the missing part.
                 _ => "",
             };
             bail!("{error}{hint}")

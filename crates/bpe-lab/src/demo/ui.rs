@@ -1,6 +1,6 @@
 //! `bpe-lab demo --ui`: the demonstration's server on its emulated volume, under the console with the experience page.
 //!
-//! The extension is loaded, with path and size, and off: the switch is for whoever watches.
+//! The extension is loaded with path and size, and off: the user operates the switch.
 
 use std::process::ExitCode;
 
@@ -16,12 +16,12 @@ use super::observer::target_of;
 use super::{extension, plan, progress, tools, workspace};
 use crate::experience;
 
-/// Prepares everything and answers until the process ends.
+/// Prepares everything, and serves until the process ends.
 ///
 /// # Errors
-/// Whatever kept it from being prepared; nothing stays running or mounted.
+/// A preparation step failed. Nothing stays running or mounted.
 pub fn open(args: &Args) -> Result<ExitCode> {
-    // Better now than after the tables were loaded.
+    // Before the tables are loaded, which takes long.
     args.listening.check()?;
     if let Some(folder) = args.scripts.as_deref() {
         experience::check_scripts(folder)?;

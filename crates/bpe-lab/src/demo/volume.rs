@@ -1,4 +1,4 @@
-//! The emulated cloud volume, a process of its own: when this one is killed, it unmounts and ends.
+//! The emulated cloud volume, in a separate process. If this process is killed, the volume unmounts and ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::volume::PROGRAM;
 pub const DESCRIPTION: &str =
     "3,000 IOPS shared by reads and writes, 0.5 ms per I/O, 125 MB/s, no burst";
 
-/// How long mounting and unmounting may take.
+/// Timeout for mounting and unmounting.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A mounted volume. Dropping it unmounts.
@@ -29,11 +29,11 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Mounts `backing` at `mountpoint` with the default profile. The socket of its control
-    /// belongs to `run`, `log` gets its messages.
+    /// Mounts `backing` at `mountpoint` with the default profile. Its control socket is in `run`, and its messages go to
+    /// `log`.
     ///
     /// # Errors
-    /// With the volume's own words.
+    /// The mount fails; the error has the volume's message.
     pub fn mount(backing: &Path, mountpoint: &Path, run: &Path, log: &Path) -> Result<Volume> {
         let log_file =
             File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
@@ -55,7 +55,7 @@ impl Volume {
             mountpoint: mountpoint.to_owned(),
             control,
         };
-        // It prints one line once it is mounted. Read on a thread, so that waiting has a limit.
+        // The volume prints one line once it is mounted. A thread reads it, so that the wait has a timeout.
         let (sender, line) = channel();
         std::thread::spawn(move || {
             let mut text = String::new();
@@ -74,27 +74,27 @@ impl Volume {
         }
     }
 
-    /// Counters since it was mounted.
+    /// Counters since the mount.
     ///
     /// # Errors
-    /// When the volume does not answer.
+    /// The volume does not answer.
     pub fn statistics(&self) -> Result<Statistics> {
         let text = self.send("statistics")?;
         serde_json::from_str(&text).context("the volume's statistics")
     }
 
-    /// Takes away all limits and latency.
+    /// Removes all limits and latency.
     ///
     /// # Errors
-    /// When the volume does not answer.
+    /// The volume does not answer.
     pub fn set_unlimited(&self) -> Result<()> {
         self.set_profile("unlimited")
     }
 
-    /// Takes other limits and latency, as `bpe-lab volume control` does: `default iops=1500`.
+    /// Sets limits and latency, like `bpe-lab volume control`: `default iops=1500`.
     ///
     /// # Errors
-    /// When the volume does not answer.
+    /// The volume does not answer.
     pub fn set_profile(&self, profile: &str) -> Result<()> {
         self.send(&format!("profile {profile}")).map(drop)
     }
@@ -104,10 +104,10 @@ impl Volume {
             .with_context(|| format!("the emulated volume does not answer \"{command}\""))
     }
 
-    /// Unmounts and waits for the end of the process.
+    /// Unmounts, and waits for the end of the process.
     ///
     /// # Errors
-    /// When it is still mounted after that.
+    /// It is still mounted after that.
     pub fn unmount(mut self) -> Result<()> {
         self.end();
         if interrupt::is_mounted(&self.mountpoint) {

@@ -1,18 +1,18 @@
-//! The demonstration's folder: the report stays, the servers' files go.
+//! The demonstration's directory: the report is kept, the servers' files are removed.
 //!
 //! ```text
 //! demo-SERVER/        report.html, results.json, logs/; of restarts also restarts.svg
 //!   work/             removed at the end
 //!     lock            held while a demonstration runs here
-//!     backing/        what is behind the volume, on the fast disk
-//!     volume/         where the volume is mounted
+//!     backing/        the volume's backing directory, on the fast disk
+//!     volume/         the volume's mount point
 //!     fast/           the extension's cache, on the fast disk
 //!     run/            sockets, pid files
-//!     node-0/ ...     of a cluster, each node with its own backing/, volume/, fast/ and run/
-//!     shared          a link to a folder in /dev/shm, for what the extension keeps in memory between two starts of a server
+//!     node-0/ ...     nodes of a cluster, each with separate backing/, volume/, fast/ and run/
+//!     shared          a link to a directory in /dev/shm, for the state that the extension persists between two starts
 //! ```
 //!
-//! The folder in /dev/shm goes at the end, too. One that a killed run has left goes with the next run in the same folder.
+//! The directory in /dev/shm is removed at the end, too. After a kill, the next run in the same directory removes it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -27,31 +27,31 @@ use tempfile::TempDir;
 use super::cluster::name::NODES;
 use super::interrupt;
 
-/// Files in memory, which outlive a process.
+/// File system in memory, whose files outlive a process.
 const MEMORY: &str = "/dev/shm";
 const SHARED_PREFIX: &str = "bpe-demo-";
 
-/// The folder while it is used; dropping it removes `work`.
+/// The directory in use. Dropping it removes `work`.
 pub struct Workspace {
     work: PathBuf,
     logs: PathBuf,
-    /// None where `MEMORY` is missing or nothing can be made there.
+    /// `None` if `MEMORY` is missing or not writable.
     shared: Option<TempDir>,
     _lock: File,
 }
 
 impl Workspace {
-    /// Makes the folders and removes what a killed run left in them.
+    /// Creates the directories, and removes leftovers of a killed run.
     ///
     /// # Errors
-    /// When another demonstration runs there, or the file system refuses.
+    /// Another demonstration runs there, or the file system refuses.
     pub fn create(folder: &Path) -> Result<Workspace> {
         let make = |path: &Path| {
             fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
         };
         let folder = std::path::absolute(folder)?;
         let (work, logs) = (folder.join("work"), folder.join("logs"));
-        // Files in there are removed, written and run.
+        // This program removes, writes and runs files in there.
         ownership::make(&work).map_err(|why| {
             anyhow!(
                 "cannot work in {why}; give another --folder, in a directory of yours or root's"
@@ -117,12 +117,12 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// The folder of a cluster's node.
+    /// Directory of a cluster's node.
     pub fn node(&self, number: usize) -> PathBuf {
         self.work.join(format!("node-{number}"))
     }
 
-    /// What the nodes of a cluster begin with.
+    /// The prepared data directory of the cluster's nodes.
     pub fn prepared_nodes(&self) -> PathBuf {
         self.work.join("prepared-nodes")
     }
@@ -138,7 +138,7 @@ impl Workspace {
         }
     }
 
-    /// What is behind the volume.
+    /// The volume's backing directory.
     pub fn backing(&self) -> PathBuf {
         self.work.join("backing")
     }
@@ -148,7 +148,7 @@ impl Workspace {
         self.work.join("prepared")
     }
 
-    /// Where the volume is mounted.
+    /// The volume's mount point.
     pub fn mountpoint(&self) -> PathBuf {
         self.work.join("volume")
     }
@@ -163,13 +163,13 @@ impl Workspace {
         self.work.join("run")
     }
 
-    /// A folder in memory, for what the extension keeps between two starts of a server.
+    /// Directory in memory for the state that the extension persists between two starts.
     pub fn shared(&self) -> Option<&Path> {
         self.shared.as_ref().map(TempDir::path)
     }
 
-    /// Server options by which the extension keeps there what it keeps, and nowhere else. An extension that keeps nothing
-    /// does not know them, and the server warns.
+    /// Server options that make the extension persist its state only there. An extension without persistence does not know
+    /// them, and the server warns.
     pub fn keeping(&self) -> Vec<String> {
         match self.shared() {
             Some(shared) => vec![format!("--loose-bpe-persist-path={}", shared.display())],
@@ -177,13 +177,13 @@ impl Workspace {
         }
     }
 
-    /// Logs of sysbench and the servers; they stay.
+    /// Logs of sysbench and the servers. They are kept.
     pub fn logs(&self) -> &Path {
         &self.logs
     }
 
     /// # Errors
-    /// When the disk has less than `bytes` free.
+    /// The disk has less than `bytes` free.
     pub fn require_space(&self, bytes: u64) -> Result<()> {
         let space = rustix::fs::statvfs(&self.work).context("cannot see the free disk space")?;
         let free = space.f_bavail * space.f_frsize;
@@ -199,10 +199,10 @@ impl Workspace {
         Ok(())
     }
 
-    /// An empty folder again.
+    /// Empties a directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A file system error.
     pub fn empty(&self, folder: &Path) -> Result<()> {
         remove(folder)?;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
@@ -218,7 +218,7 @@ impl Drop for Workspace {
     }
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a directory recursively, if it exists.
 fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -228,7 +228,7 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-/// Removes the folder in memory that a killed run has left, and the link to it.
+/// Removes a killed run's directory in memory, and the link to it.
 fn remove_shared(link: &Path) -> Result<()> {
     let Ok(left) = fs::read_link(link) else {
         return Ok(());
@@ -242,7 +242,7 @@ fn remove_shared(link: &Path) -> Result<()> {
     fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))
 }
 
-/// A path for people.
+/// Formats a path for messages.
 pub fn shown(path: &std::path::Path) -> String {
     path.canonicalize()
         .unwrap_or_else(|_| path.to_owned())
@@ -280,7 +280,7 @@ mod tests {
         drop(next);
         drop(killed);
 
-        // Somebody else's folder stays, whatever the link says.
+        // A foreign directory stays, even if the link points to it.
         let other = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("work")).unwrap();
         symlink(other.path(), &link).unwrap();

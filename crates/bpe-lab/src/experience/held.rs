@@ -1,4 +1,4 @@
-//! The experience of one server.
+//! State of the experience of one server.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use super::load::Bench;
 use super::run::Run;
 use super::scripts::Scripts;
 
-/// Locks: `beginning` before `state`, which is a leaf.
+/// Lock order: `beginning` before `state`, which is a leaf.
 pub struct Experience {
     pub(super) server: Arc<Watched>,
     pub(super) places: Places,
     /// sysbench, or why it cannot be run.
     pub(super) bench: Result<Bench, String>,
-    /// Of one's own, if a folder was named.
+    /// The user's scripts, if a directory was given.
     pub(super) scripts: Option<Arc<Scripts>>,
-    /// Where results and sysbench's outputs are written.
+    /// Directory for results and sysbench's outputs.
     pub(super) folder: Option<PathBuf>,
     pub(super) state: Mutex<Runs>,
-    /// Held while a run is begun.
+    /// Held while a run is started.
     pub(super) beginning: Mutex<()>,
     pub(super) stop: AtomicBool,
     pub(super) last: AtomicU64,

@@ -1,4 +1,4 @@
-//! The load of an experience: one of the reference's three tests by sysbench, or a person's own script or statements.
+//! The load of an experience: one of the reference's three tests by sysbench, or a user's script or statements.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -15,29 +15,29 @@ use crate::demo::sysbench::{Interval, Script, Summary, Sysbench};
 
 use super::scripts::Scripts;
 
-/// The database whose tables the tests use; their names and shape are sysbench's.
+/// The database with the tables of the tests; their names and structure are sysbench's.
 pub const DATABASE: &str = "sbtest";
-/// Deadlock and lock wait timeout: usual under load, and counted as a statement that took its time.
+/// Deadlock and lock wait timeout: normal under load, counted as a statement with its duration.
 const USUAL: [u16; 2] = [1213, 1205];
-/// A statement may take this long; so long may the end of a run take, too.
+/// Timeout of a statement, and of the end of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Name of sysbench's outputs.
+/// Name of sysbench's output files.
 const LOG: &str = "experience";
-/// Latencies kept of a second; beyond them the rest of the second counts, but not for the quantile.
+/// Maximum latencies kept per second. Further statements count, but do not affect the quantile.
 const MOST: usize = 1 << 20;
 
-/// sysbench and what it needs.
+/// sysbench and its environment.
 pub struct Bench {
     pub program: PathBuf,
     pub socket: PathBuf,
     pub user: String,
-    /// Those of its own tests, or why they cannot be run.
+    /// Tables of sysbench's tests, or the reason why the tests cannot run.
     pub tables: Result<Tables, String>,
-    /// Folder for its outputs.
+    /// Directory for its outputs.
     pub logs: PathBuf,
 }
 
-/// A script of one's own, with its options.
+/// A user's script with its options.
 pub struct OwnScript {
     pub scripts: Arc<Scripts>,
     pub name: String,
@@ -46,7 +46,7 @@ pub struct OwnScript {
 
 pub enum Load<'a> {
     Test(&'a Bench, Tables, Workload),
-    /// It is ended when the flag is raised.
+    /// The flag ends it.
     Script(&'a Bench, OwnScript, &'a AtomicBool),
     Statements(&'a Target, Vec<String>),
 }
@@ -81,10 +81,11 @@ impl Bench {
 }
 
 impl Load<'_> {
-    /// Runs it for so many seconds; `each` gets every second as it passes, and may end it. None then.
+    /// Runs the load for `seconds`. `each` receives every second as it passes, and may end the load; the result is then
+    /// `None`.
     ///
     /// # Errors
-    /// In sysbench's or the server's own words.
+    /// The load fails; the error has sysbench's or the server's message.
     pub fn run(
         &self,
         threads: u64,
@@ -100,7 +101,7 @@ impl Load<'_> {
                 Ok(summary.map(Side::of))
             }
             Load::Script(bench, own, stop) => {
-                // Of a comparison it is started several times over minutes, and must be what may be run each time.
+                // A comparison starts the script several times over minutes. It must be permitted each time.
                 let path = own.scripts.choose(&own.name);
                 let path = path.map_err(|why| anyhow!("{}: {why}", own.name))?;
                 let script = Script {
@@ -127,14 +128,14 @@ impl Load<'_> {
     }
 }
 
-/// What the clients have done in the present second.
+/// Work of the clients in the current second.
 #[derive(Default)]
 struct Second {
     statements: u64,
     milliseconds: Vec<f32>,
 }
 
-/// So many clients that run the statements, one after the other, again and again.
+/// Runs this many clients, each of which executes the statements in turn, repeatedly.
 fn repeat(
     target: &Target,
     statements: &[String],
@@ -196,8 +197,8 @@ fn repeat(
     Ok(sum.side().filter(|_| !ended_early))
 }
 
-/// When the second ends that this moment lies in; the one after it where less than half of it is left: a thread that was
-/// woken late skips what it has missed, and measures no splinters.
+/// Returns the end of the second at this moment, or of the next one if less than half of it is left. A thread that wakes up
+/// late skips the missed part, so it never measures tiny intervals.
 fn next_tick(elapsed: Duration) -> Duration {
     let next = Duration::from_secs(elapsed.as_secs() + 1);
     if next - elapsed < Duration::from_millis(500) {
@@ -207,12 +208,12 @@ fn next_tick(elapsed: Duration) -> Duration {
     }
 }
 
-/// All statements over the whole time, so that it does not matter how long its seconds were.
+/// Total of all statements, independent of the lengths of its seconds.
 #[derive(Default)]
 struct Sum {
     statements: u64,
     seconds: f64,
-    /// Of the seconds in which a statement ended.
+    /// Sum over the seconds in which a statement ended.
     p95: f64,
     busy: u64,
 }
@@ -246,7 +247,7 @@ fn run_client(
         .clone()
         .connect(Some(PATIENCE))
         .map_err(|failure| failure.to_string())?;
-    // They do not all begin with the same one.
+    // The clients start with different statements.
     let mut at = number as usize % statements.len();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
@@ -275,7 +276,7 @@ fn quantile(mut values: Vec<f32>, share: f64) -> f64 {
         .map_or(0.0, |value| f64::from(*value))
 }
 
-/// Means over seconds, of the latency over those in which there was any; None when there are none.
+/// Means over seconds; the latency only over seconds that have one. `None` if there are no seconds.
 pub fn mean<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<Side> {
     let (mut count, mut busy, mut qps, mut p95) = (0.0, 0.0_f64, 0.0, 0.0);
     for interval in intervals {
@@ -360,7 +361,7 @@ mod tests {
         let mut sum = Sum::default();
         assert_eq!(sum.side(), None);
         sum.add(100, 1.0, 4.0);
-        // A late timer: a rate of a million for a microsecond is one statement.
+        // A late timer: a rate of one million for a microsecond is one statement.
         sum.add(1, 0.000_001, 8.0);
         sum.add(0, 1.0, 0.0);
         let side = sum.side().unwrap();

@@ -1,9 +1,9 @@
-//! The experience: a load on the server of the demonstration, with the extension off and on, second by second.
+//! The experience: a load on the demonstration's server, with the extension off and on, second by second.
 //!
-//! By hand, the load runs and whoever watches turns the switch. A comparison runs it with the extension off, switches it
-//! on, lets the cache fill ([`runner`]), and runs it again. The switch is left as it was found, and nobody else can turn it
-//! here meanwhile. One run at a time; results are kept in memory, and can be
-//! fetched as JSON or as a page of their own ([`page`]).
+//! In a manual run, the user operates the switch while the load runs. A comparison runs the load with the extension off,
+//! switches it on, lets the cache fill ([`runner`]), and runs the load again. It restores the switch, and blocks other
+//! changes through this console until then. One run at a time. Results are kept in memory, and are available as JSON or as a
+//! self-contained page ([`page`]).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ mod runner;
 mod scripts;
 mod statements;
 
-/// Results kept.
+/// Maximum number of kept results.
 const KEPT: usize = 50;
 const THREADS: std::ops::RangeInclusive<u64> = 1..=256;
 const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
@@ -61,11 +61,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Offers the experience on the console's first server. Its results, and sysbench's outputs, are kept in `folder`;
-/// `scripts` is the folder of one's own sysbench scripts.
+/// Offers the experience on the console's first server. `folder` keeps its results and sysbench's outputs. `scripts` is the
+/// directory of the user's sysbench scripts.
 ///
 /// # Errors
-/// When there is no server, or no place for outputs, or others could put scripts there.
+/// There is no server, no directory for outputs, or others could write scripts.
 pub fn offer(
     opening: &mut Opening,
     folder: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub fn offer(
     Ok(())
 }
 
-/// A folder for sysbench's outputs, where none was given.
+/// Directory for sysbench's outputs, if none was given.
 static LOGS: Mutex<Option<TempDir>> = Mutex::new(None);
 
 fn temporary_folder() -> Result<PathBuf, Failure> {
@@ -103,17 +103,17 @@ fn temporary_folder() -> Result<PathBuf, Failure> {
 }
 
 /// # Errors
-/// When the folder cannot be that of scripts.
+/// The directory is not acceptable for scripts.
 pub fn check_scripts(folder: &Path) -> Result<(), Failure> {
     Scripts::open(folder).map(drop)
 }
 
 impl Experience {
-    /// Looks what there is to run on this server. Results and sysbench's outputs are written to `folder`; `scripts` is the
-    /// folder of one's own sysbench scripts.
+    /// Detects the possible loads on this server. Results and sysbench's outputs go to `folder`. `scripts` is the directory
+    /// of the user's sysbench scripts.
     ///
     /// # Errors
-    /// When there is no place for sysbench's outputs, or others could put scripts there.
+    /// There is no directory for sysbench's outputs, or others could write scripts.
     pub fn new(
         server: &Arc<Watched>,
         places: &Places,
@@ -138,7 +138,7 @@ impl Experience {
         })
     }
 
-    /// Why the tests of sysbench cannot be run.
+    /// The reason why sysbench's tests cannot run.
     pub fn missing(&self) -> Option<&str> {
         let tables = self.bench.as_ref().map(|bench| bench.tables.as_ref());
         match tables {
@@ -147,7 +147,7 @@ impl Experience {
         }
     }
 
-    /// What is in the folder of scripts that is not offered, with reasons.
+    /// Rejected files in the directory of scripts, with reasons.
     pub fn scripts_left_out(&self) -> Vec<String> {
         let Some(scripts) = &self.scripts else {
             return Vec::new();
@@ -165,14 +165,14 @@ impl Experience {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Changes the present run.
+    /// Changes the current run.
     fn update(&self, change: impl FnOnce(&mut Run)) {
         if let Some(run) = &mut self.runs().run {
             change(run);
         }
     }
 
-    /// Whether a run is under way.
+    /// Whether a run is active.
     fn is_running(&self) -> bool {
         let runs = self.runs();
         runs.run
@@ -180,7 +180,7 @@ impl Experience {
             .is_some_and(|run| run.state == State::Running)
     }
 
-    /// What a page shows.
+    /// The page's data.
     pub async fn json(&self) -> Value {
         let mut tests = match self.missing() {
             None => vec![Test::ReadOnly, Test::WriteOnly, Test::ReadWrite],
@@ -218,10 +218,10 @@ impl Experience {
         self.runs().results.iter().find(|run| run.id == id).cloned()
     }
 
-    /// Waits a little for the folder of scripts where a request needs it, before it takes a thread that others wait for.
+    /// Waits briefly for the directory of scripts if the request needs it, before the request occupies a shared thread.
     ///
     /// # Errors
-    /// When the folder does not answer.
+    /// The directory does not answer.
     pub async fn await_scripts(&self, request: &Request) -> Result<(), Refusal> {
         match &self.scripts {
             Some(scripts) if request.test == Test::Script => {
@@ -231,7 +231,7 @@ impl Experience {
         }
     }
 
-    /// What a request asks for, checked.
+    /// Validates a request.
     fn work(&self, request: &Request) -> Result<Work, Refusal> {
         if let Some(workload) = request.test.workload() {
             return match self.missing() {
@@ -271,10 +271,10 @@ impl Experience {
         }))
     }
 
-    /// Begins a run.
+    /// Starts a run.
     ///
     /// # Errors
-    /// When one is under way, or it cannot be begun.
+    /// Another run is active, or the run cannot be started.
     pub fn begin(self: &Arc<Self>, request: &Request) -> Result<Run, Refusal> {
         let within = |name: &str, value: u64, range: std::ops::RangeInclusive<u64>| {
             if range.contains(&value) {
@@ -291,8 +291,7 @@ impl Experience {
         let busy = || {
             Refusal::conflict("a test is running already").advise("stop it, or wait for its end")
         };
-        // What a script declares is asked of the script itself, which runs its outermost statements: nothing to do beside
-        // a measurement.
+        // Asking a script for its options executes its outermost statements, which must not disturb a measurement.
         let beginning = self.beginning.try_lock();
         if matches!(beginning, Err(TryLockError::WouldBlock)) || self.is_running() {
             return Err(busy());
@@ -353,12 +352,12 @@ impl Experience {
         Ok(run)
     }
 
-    /// Has the present run end. What it measured is kept.
+    /// Stops the current run. Its measurements are kept.
     fn stop_run(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// The run is over: keeps it.
+    /// Stores the finished run.
     fn keep(&self) {
         let mut runs = self.runs();
         let Some(run) = runs.run.clone().filter(|run| !run.points.is_empty()) else {
@@ -375,7 +374,7 @@ impl Experience {
                 run.title(),
                 run.at_ms / 1000
             ));
-            // It can be fetched from the page as well.
+            // A failure is tolerable: the page offers the result as well.
             let _ = std::fs::write(path, serde_json::to_string_pretty(&run).unwrap_or_default());
         }
     }
@@ -416,7 +415,7 @@ fn summary(run: &Run) -> Value {
     value
 }
 
-/// sysbench on this server, or what is missing.
+/// Prepares sysbench for this server; the error names the missing requirement.
 fn bench(server: &Watched, logs: PathBuf) -> Result<Bench, String> {
     let target = server.target();
     let Address::Socket(socket) = &target.address else {

@@ -1,7 +1,7 @@
-//! Options of a sysbench script of one's own: only those that the script itself declares.
+//! Options of a user's sysbench script: only options that the script declares.
 //!
-//! sysbench has many more options, some of which would lead it to another server or have it read a file (`--config-file`).
-//! Which ones a script declares, sysbench tells by its command `help`.
+//! sysbench has many more options. Some would redirect it to another server or make it read a file (`--config-file`). Its
+//! command `help` lists a script's declared options.
 
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use private_server::process;
 
-/// Options of a run.
+/// Maximum number of options in a run.
 const MOST: usize = 16;
-/// Bytes of a name, and of a value.
+/// Maximum bytes of a name, and of a value.
 const LONGEST: usize = 64;
-/// What a value may have besides letters and digits. No `/`: none of them is a path.
+/// Characters allowed in a value besides letters and digits. Without `/`, so that none is a path.
 const IN_VALUES: &str = "._-+,:";
-/// `help` runs the script's outermost statements, which may take so long.
+/// Timeout of `help`, which executes the script's outermost statements.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is asked whether it has ended.
+/// Interval of the checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of its answer.
+/// Maximum bytes of its answer.
 const ANSWER: u64 = 1 << 20;
 
-/// `name=value`, as it was asked for, as an option for sysbench; a name may be written with `--` before it.
+/// Converts a requested `name=value` to a sysbench option. A leading `--` of the name is optional.
 ///
 /// # Errors
-/// Says what is wrong with which one.
+/// The first invalid option, and its error.
 pub fn check(given: &[String]) -> Result<Vec<String>, String> {
     if given.len() > MOST {
         return Err(format!("at most {MOST} options are allowed"));
@@ -59,12 +59,12 @@ pub fn check(given: &[String]) -> Result<Vec<String>, String> {
         .collect()
 }
 
-/// Fails for an option that the script does not declare.
+/// Rejects an option that the script does not declare.
 ///
 /// # Errors
-/// Names the ones that it does.
+/// The error lists the declared options.
 pub fn expect(options: &[String], declared: &[String]) -> Result<(), String> {
-    // sysbench takes both for the same.
+    // sysbench treats both as equal.
     let plain = |name: &str| name.replace('-', "_");
     for option in options {
         let name = option.trim_start_matches("--");
@@ -83,13 +83,13 @@ pub fn expect(options: &[String], declared: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Names of the options that the script declares. One without any has no `help`.
+/// Returns the names of the script's declared options. A script without options has no `help`.
 ///
 /// # Errors
-/// In sysbench's words, when it cannot load the script.
+/// sysbench cannot load the script; the error has its message.
 pub fn declared(sysbench: &Path, folder: &Path, script: &Path) -> Result<Vec<String>, String> {
     let failed = |error: std::io::Error| format!("cannot ask sysbench for its options: {error}");
-    // No pipe, which would be full one day, or kept open by what the script may have started.
+    // Not a pipe: it could fill up, or the script's child processes could keep it open.
     let mut output = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(sysbench);
     command
@@ -139,7 +139,7 @@ pub fn declared(sysbench: &Path, folder: &Path, script: &Path) -> Result<Vec<Str
     Ok(names(&text))
 }
 
-/// Of the part `x.lua options:`, lines such as `  --tables=N   Number of tables [1]` or `  --flag[=on|off]  ...`.
+/// Parses the part `x.lua options:`, with lines such as `  --tables=N   Number of tables [1]` or `  --flag[=on|off]  ...`.
 fn names(help: &str) -> Vec<String> {
     help.lines()
         .skip_while(|line| !line.ends_with(" options:"))
@@ -205,7 +205,7 @@ mod tests {
         let script = folder.path().join("own.lua");
         let declared = |text: &str| {
             std::fs::write(&script, text).unwrap();
-            // It takes `help` for its argument.
+            // The shell receives `help` as its argument.
             declared(Path::new("/bin/sh"), folder.path(), &script)
         };
         let help = "echo; echo 'own.lua options:'; echo '  --rows=N  Rows [1]'";

@@ -1,4 +1,4 @@
-//! A result as one page without any request to elsewhere, in the dress of the demonstration's report.
+//! A result as a self-contained page, in the style of the demonstration's report.
 
 use maud::{Markup, html};
 
@@ -59,7 +59,7 @@ fn figures(run: &Run) -> Markup {
     }
 }
 
-/// Off and on over each other in a comparison; one after the other by hand.
+/// A comparison overlays off and on; a manual run shows them in sequence.
 fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&Point) -> f64) -> Markup {
     let series = |name: &str, class: &'static str, wanted: &dyn Fn(&Point) -> bool| {
         let mut begun = (run.mode == Mode::Manual)

@@ -1,4 +1,4 @@
-//! What the experience answers to, below `/api/experience`.
+//! HTTP routes of the experience, below `/api/experience`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is run, and what is kept of it.
+//! A run: request, state and result.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +116,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Of what was run, for people and as part of a file's name.
+    /// Title for messages, also a component of a file's name.
     pub fn title(&self) -> &str {
         match (self.test.workload(), &self.script) {
             (Some(workload), _) => workload.script(),
@@ -126,7 +126,7 @@ impl Run {
     }
 }
 
-/// What is to be run, with everything that was checked of it.
+/// A validated request.
 pub enum Work {
     Test(Workload),
     Script(OwnScript),

@@ -1,4 +1,4 @@
-//! A run from its beginning to its end, on a thread of its own.
+//! Executes a run, in a dedicated thread.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,22 +19,22 @@ use super::run::{Mode, Phase, Point, State, Work};
 use crate::demo::sysbench::Interval;
 use crate::settled::Rule;
 
-/// Seconds of load before a phase that is measured, and not counted.
+/// Seconds of uncounted load before each measured phase.
 const LEAD: u64 = 3;
-/// Filling the cache takes at most so long, and at least as long as a phase.
+/// Maximum seconds for filling the cache. The minimum is the length of a phase.
 const LONGEST_WARM: u64 = 150;
-/// It is over when the hit ratio meets this.
+/// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {
     window: 5,
     rise: 1.0,
 };
-/// How long the switch is waited for when somebody else is turning it.
+/// Timeout for the switch while another change is in progress.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A comparison switches, so the server must have what that takes.
+/// Checks the server's prerequisites for a comparison, which operates the switch.
 ///
 /// # Errors
-/// Says what is missing.
+/// The missing prerequisite.
 pub fn check(server: &mut Server) -> Result<(), Failure> {
     let variables = server.variables("bpe\\_%")?;
     let unset = |name: &str| {
@@ -51,7 +51,7 @@ pub fn check(server: &mut Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nobody is told of the steps: the points say which phase it is.
+/// Discards progress messages: the points have the phase.
 struct Silent;
 
 impl Told for Silent {
@@ -59,7 +59,7 @@ impl Told for Silent {
 }
 
 impl Experience {
-    /// Runs what was begun, and keeps the result.
+    /// Executes the started run, and stores the result.
     pub(super) fn run(&self, work: Work) {
         let result = caught(|| self.phases(work));
         let stopped = self.stop.load(Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl Experience {
         }
         let was_on = self.is_on()?;
         let result = caught(|| self.compare(&load, threads, seconds));
-        // However it ended, the switch is left as it was found.
+        // Restores the switch after every outcome.
         if let Err(error) = self.restore(was_on) {
             let side = if was_on { "on" } else { "off" };
             self.server.note(
@@ -170,8 +170,8 @@ impl Experience {
         self.switch(was_on)
     }
 
-    /// Fails when a phase that was measured had the extension in another state than it was for: somebody may have
-    /// switched it by other means than this console.
+    /// Fails if the extension was in the wrong state in a measured phase: another client may have switched it outside this
+    /// console.
     fn expect(&self, on: bool) -> Result<()> {
         let (now, reason) = state(&mut self.ask()?).map_err(|failure| anyhow!("{failure}"))?;
         fits(on, &now, &reason)
@@ -181,7 +181,7 @@ impl Experience {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// A phase after its lead. None when it was stopped.
+    /// Runs a phase after its lead. `None` if it was stopped.
     fn measured(
         &self,
         load: &Load,
@@ -222,7 +222,7 @@ impl Experience {
                     ratios.push(ratio);
                     idle = 0;
                 }
-                // Everything is in InnoDB's pool.
+                // All pages are in InnoDB's pool.
                 None => idle += 1,
             }
             let go_on = self.second(Phase::Warm, interval);
@@ -236,7 +236,7 @@ impl Experience {
         .map(drop)
     }
 
-    /// Shows a second on the pages.
+    /// Publishes a second to the pages.
     fn second(&self, phase: Phase, interval: &Interval) -> ControlFlow<()> {
         let enabled = self
             .server
@@ -263,7 +263,7 @@ impl Experience {
         }
     }
 
-    /// Turns the switch as the console does.
+    /// Operates the switch as the console does.
     fn switch(&self, on: bool) -> Result<()> {
         self.update(|run| run.phase = Phase::Prepare);
         let end = Instant::now() + PATIENCE;
@@ -285,7 +285,7 @@ impl Experience {
     }
 }
 
-/// A failure of this program is one of the run, not its end without a word.
+/// Converts a panic to a failure of the run.
 fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| bail!("the console failed at this; its terminal shows where"))

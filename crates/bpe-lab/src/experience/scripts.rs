@@ -1,13 +1,14 @@
-//! sysbench scripts of one's own.
+//! The user's sysbench scripts.
 //!
-//! A script is a program in Lua: it can do on this host whatever the console's user can, who is often root. So none comes
-//! through the page. An administrator names a folder on the command line, the page shows the names of the scripts that lie
-//! there, and asks for one by its name, which is only ever compared with those found, never made a path.
+//! A script is a Lua program: it can do anything on this host that the console's user can, who is often root. Therefore no
+//! script is uploaded through the page. An administrator names a directory on the command line, and the page lists the
+//! scripts in it. The page requests a script by name. The name is only compared with the found ones, and never becomes a
+//! path.
 //!
-//! Whoever could change folder or scripts could run what he likes as the console's user: folder, scripts and all folders
-//! above must be that user's or root's, and nobody else's to write to ([`ownership`]). So must whatever `require` finds from
-//! there: a script runs in its folder, and one by whose side somebody else's module lies is not its owner's alone. So where
-//! one file with code in the folder or below could be changed by others, no script is offered.
+//! A user who can change the directory or its scripts can run code as the console's user. Therefore the directory, its
+//! scripts and all parent directories must belong to that user or root, and only they may write to them ([`ownership`]). The
+//! same holds for every module that `require` can find there: a script runs in its directory, and a foreign module beside it
+//! would run with it. If others can change a single code file in the directory or below, no script is offered.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry};
@@ -20,36 +21,36 @@ use bpe_command::failure::Failure;
 use private_server::ownership::{self, changeable};
 use tokio::sync::Semaphore;
 
-/// Scripts shown; a folder with more holds something else.
+/// Maximum number of scripts; a directory with more has another purpose.
 const MOST: usize = 200;
-/// Entries of the folder and those below that are looked at.
+/// Maximum number of examined entries, in the directory and below.
 const ENTRIES: usize = 5000;
-/// Bytes of a name.
+/// Maximum bytes of a name.
 const LONGEST: usize = 100;
-/// A page waits so long for what is in the folder.
+/// Timeout of a page for the contents of the directory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The folder.
+/// The directory of scripts.
 pub struct Scripts {
     folder: PathBuf,
-    /// One look at a time for all pages: one that hangs holds a single thread.
+    /// Allows one scan at a time for all pages: a hung scan occupies a single thread.
     turn: Arc<Semaphore>,
 }
 
-/// What was found.
+/// Result of a scan.
 #[derive(Debug, Default, PartialEq)]
 pub struct Found {
-    /// In their order.
+    /// In alphabetical order.
     pub names: Vec<String>,
-    /// What looks like a script and is not offered, with the reason.
+    /// Rejected scripts, with the reason.
     pub left_out: Vec<String>,
-    /// Why none is offered at all.
+    /// The reason if no script is offered.
     pub refused: Option<String>,
 }
 
 impl Scripts {
     /// # Errors
-    /// When it is no folder, or others could put scripts there.
+    /// It is not a directory, or others could write scripts there.
     pub fn open(folder: &Path) -> Result<Self, Failure> {
         let wrong = |why: String| {
             Failure::refused(format!(
@@ -84,7 +85,7 @@ impl Scripts {
         &self.folder
     }
 
-    /// Looks what is there now.
+    /// Scans the directory.
     pub fn look(&self) -> Found {
         let mut found = Found::default();
         if let Err(why) = self.collect(&mut found) {
@@ -100,16 +101,16 @@ impl Scripts {
         found
     }
 
-    /// As [`Scripts::look`], on a thread that may wait: the folder may be on a network file system that hangs.
+    /// Like [`Scripts::look`], in a thread that may block: the directory may be on a hung network file system.
     ///
     /// # Errors
-    /// When the folder does not answer.
+    /// The directory does not answer.
     pub async fn shown(self: &Arc<Self>) -> Result<Found, String> {
         let looking = async {
             let turn = Arc::clone(&self.turn).acquire_owned().await.ok()?;
             let scripts = Arc::clone(self);
             let look = tokio::task::spawn_blocking(move || {
-                // Kept until it ends, even when nobody waits for it any more.
+                // Held until the scan ends, even after the caller's timeout.
                 let _turn = turn;
                 scripts.look()
             });
@@ -125,7 +126,7 @@ impl Scripts {
         }
     }
 
-    /// All scripts, and everything that they could load.
+    /// Collects all scripts, and checks everything that they could load.
     fn collect(&self, found: &mut Found) -> Result<(), String> {
         ownership::check(&self.folder)?;
         let mut folders = vec![self.folder.clone()];
@@ -137,7 +138,7 @@ impl Scripts {
             if let Some(why) = changeable(&meta) {
                 return Err(format!("{}: {why}", folder.display()));
             }
-            // Links can lead in a circle.
+            // Links may form a cycle.
             if !known.insert((meta.dev(), meta.ino())) {
                 continue;
             }
@@ -158,13 +159,13 @@ impl Scripts {
         Ok(())
     }
 
-    /// Looks at one entry. Returns whether it is a folder in which modules may lie.
+    /// Judges one entry. Returns whether it is a directory that may contain modules.
     fn judge(&self, entry: &DirEntry, is_top: bool, found: &mut Found) -> Result<bool, String> {
         let (name, path) = (entry.file_name(), entry.path());
         let bytes = name.as_encoded_bytes();
         let is_script = bytes.ends_with(b".lua");
         let is_code = is_script || bytes.ends_with(b".so");
-        // `require` makes slashes of dots, and so leads into no folder whose name begins with one, such as `.git`.
+        // `require` replaces dots by slashes, so it never enters a directory whose name begins with a dot, such as `.git`.
         if bytes.starts_with(b".") && !is_code {
             return Ok(false);
         }
@@ -191,7 +192,7 @@ impl Scripts {
                     "its name may have only letters, digits and . _ - +, and must begin with a letter or a digit",
                 )
             } else if kind.is_symlink() {
-                // Not of what it leads to.
+                // Judges the link, not its target.
                 Some("it is a symbolic link")
             } else if !kind.is_file() {
                 Some("it is no plain file")
@@ -206,10 +207,10 @@ impl Scripts {
         Ok(kind.is_dir() || (kind.is_symlink() && path.is_dir()))
     }
 
-    /// The script of this name.
+    /// Returns the path of the script with this name.
     ///
     /// # Errors
-    /// Says which there are.
+    /// The error lists the available scripts.
     pub fn choose(&self, name: &str) -> Result<PathBuf, String> {
         let found = self.look();
         if let Some(why) = found.refused {
@@ -226,7 +227,7 @@ impl Scripts {
     }
 }
 
-/// Whether it is the name of a file in the folder itself, which neither a shell nor a program takes for something else.
+/// Whether it is the name of a file in the directory, without special meaning for a shell or a program.
 fn is_plain(name: &str) -> bool {
     name.len() <= LONGEST
         && name.starts_with(char::is_alphanumeric)
@@ -317,7 +318,7 @@ mod tests {
             let why = scripts.choose(name).unwrap_err();
             assert!(why.contains("there are a-2.lua, shop.lua"), "{name}: {why}");
         }
-        // What comes and goes is seen.
+        // Every request sees the current contents.
         fs::remove_file(inner.join("shop.lua")).unwrap();
         symlink("../outer.lua", inner.join("shop.lua")).unwrap();
         assert!(scripts.choose("shop.lua").is_err());
@@ -328,7 +329,7 @@ mod tests {
         assert!(refused(&scripts).contains("No such file"));
     }
 
-    /// Why nothing is offered.
+    /// Returns the reason why no script is offered.
     fn refused(scripts: &Scripts) -> String {
         let found = scripts.look();
         assert!(found.names.is_empty() && found.left_out.is_empty());
@@ -372,14 +373,14 @@ mod tests {
         set(&below, 0o1777);
         assert!(refused(&scripts).contains("shop/parts: others can write to it"));
         set(&below, 0o755);
-        // No code, and where `require` finds nothing.
+        // Files without code, and a directory that `require` cannot enter.
         write(&inner, "notes.txt");
         set(&inner.join("notes.txt"), 0o666);
         fs::create_dir(inner.join(".git")).unwrap();
         set(&inner.join(".git"), 0o777);
         assert!(is_offered());
 
-        // Through links, to where others can put something.
+        // Links to places where others can write.
         let theirs = outer.path().join("theirs");
         fs::create_dir(&theirs).unwrap();
         set(&theirs, 0o755);
@@ -403,7 +404,7 @@ mod tests {
         symlink("..", inner.join("shop/circle")).unwrap();
         assert!(is_offered());
 
-        // The folders above.
+        // The parent directories.
         set(outer.path(), 0o777);
         assert!(refused(&scripts).contains("others can write to it"));
         set(outer.path(), 0o1777);

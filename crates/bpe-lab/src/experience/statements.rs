@@ -1,6 +1,6 @@
-//! A text of SQL as its statements.
+//! Splits SQL text into statements.
 
-/// Splits at `;`, but not inside quotes and comments. Comments go, but for those that are hints or for one server only.
+/// Splits at `;`, except inside quotes and comments. Removes comments, except hints and version comments.
 pub fn split(text: &str) -> Vec<String> {
     let mut statements = Vec::new();
     let mut current = String::new();
@@ -46,7 +46,7 @@ pub fn split(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Length of a quoted text with its quotes. A quote that is doubled begins a next one, which comes to the same.
+/// Length of a quoted text with its quotes. A doubled quote starts another quoted text, which has the same effect.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, character) in text.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! What is compared: policies, sizes, and what came out.
+//! The comparison: policies, sizes and results.
 
 use replay::policies::PolicyName;
 use replay::{EnginePolicy, Outcome};
@@ -8,7 +8,7 @@ use crate::stream::Name;
 
 /// Sizes of the cache relative to the pool.
 pub const RATIOS: [u32; 3] = [1, 2, 4];
-/// One stream: what each policy did at each of the sizes.
+/// Results of one stream: each policy at each size.
 pub struct Compared {
     pub name: Name,
     pub rows: Vec<(Who, [Outcome; RATIOS.len()])>,
@@ -21,7 +21,7 @@ impl Compared {
     }
 }
 
-/// Those of the extension first.
+/// All policies, the extension's first.
 pub fn everyone() -> Vec<Who> {
     let engine = EnginePolicy::ALL.iter().copied().map(Who::Engine);
     let others = PolicyName::ALL.into_iter().rev().map(Who::Policy);

@@ -1,7 +1,7 @@
-//! `bpe-lab policies`: all policies over all streams of our own making, at several sizes of the cache.
+//! `bpe-lab policies`: all policies over all synthetic streams, at several sizes of the cache.
 //!
-//! Streams are made in memory, then every policy at every size of every stream is a piece of work for one of some threads. The
-//! table (`table`) and the plot (`plot`) are made of what they answer.
+//! Streams are generated in memory. Then threads process the combinations of stream, size and policy. The table (`table`)
+//! and the plot (`plot`) present the results.
 
 mod compared;
 mod plot;
@@ -81,7 +81,7 @@ fn unwritable(path: &str, error: &std::io::Error) -> Failure {
         .advise("name a folder where files can be made")
 }
 
-/// Makes all streams, then replays them.
+/// Generates all streams, then replays them.
 fn compare(names: &[Name], shape: Shape, jobs: usize) -> Result<Vec<Compared>, Failure> {
     let traces = each(jobs, names, |&name| Ok(stream::trace(name, shape)))?;
     for (name, trace) in names.iter().zip(&traces) {
@@ -122,7 +122,7 @@ fn measured(trace: &Trace) -> std::ops::Range<usize> {
     events * WARM_UP / 100..events
 }
 
-/// Does each piece of work, on so many threads. Results are in order. After the first failure no more is begun.
+/// Processes the pieces in `jobs` threads. Results are in order. After the first failure no further piece is started.
 fn each<T: Sync, R: Send>(
     jobs: usize,
     pieces: &[T],

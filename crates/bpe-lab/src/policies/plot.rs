@@ -1,4 +1,4 @@
-//! A panel for each stream: hits over the size of the cache, with a line for each policy. In the style of a replay's plot.
+//! One panel per stream: hit ratio by cache size, with a line per policy. In the style of a replay's plot.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -12,11 +12,11 @@ const PANEL: (f64, f64) = (230.0, 210.0);
 const LEFT: f64 = 52.0;
 const TOP: f64 = 106.0;
 const BOTTOM: f64 = 24.0;
-/// Of a panel: what its title and the labels of its axis take, and the room beside it.
+/// Space of a panel for its title, for its axis labels, and beside it.
 const HEAD: f64 = 26.0;
 const FOOT: f64 = 26.0;
 const APART: f64 = 34.0;
-/// Width of a name in the legend, and how many are in a row.
+/// Width of a name in the legend, and names per row.
 const KEY: f64 = 186.0;
 const KEYS: usize = 5;
 
@@ -54,7 +54,7 @@ fn legend() -> Markup {
     }
 }
 
-/// Its axis begins and ends near the lowest and the highest figure, for the lines lie close.
+/// The axis spans only the range of the figures, since the lines are close together.
 fn panel(stream: &Compared, left: f64, top: f64) -> Markup {
     let hits = |outcomes: &[replay::Outcome; RATIOS.len()]| {
         std::array::from_fn::<f64, { RATIOS.len() }, _>(|n| outcomes[n].read_hit_ratio() * 100.0)
@@ -83,7 +83,7 @@ fn panel(stream: &Compared, left: f64, top: f64) -> Markup {
         @for (n, ratio) in RATIOS.iter().enumerate() {
             text.text x=(coordinate(x(n))) y=(coordinate(y(low) + 17.0)) text-anchor="middle" { (ratio) " x" }
         }
-        // The extension last, so that it lies on top.
+        // The extension last, so that it is on top.
         @for (who, outcomes) in stream.rows.iter().rev() {
             @let points: Vec<(f64, f64)> = hits(outcomes).iter().enumerate()
                 .map(|(n, &percent)| (x(n), y(percent))).collect();
@@ -92,7 +92,7 @@ fn panel(stream: &Compared, left: f64, top: f64) -> Markup {
     }
 }
 
-/// The picture for those who cannot see it.
+/// Text alternative of the picture, for screen readers.
 fn words(compared: &[Compared]) -> String {
     let names: Vec<&str> = compared.iter().map(|stream| stream.name.text()).collect();
     format!(

@@ -1,4 +1,4 @@
-//! What was compared, as Markdown.
+//! The comparison as Markdown.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use replay::{EnginePolicy, Outcome};
 use super::compared::{Compared, RATIOS, everyone};
 use crate::replay::results::Who;
 
-/// A row for each stream and size, a column for each policy. Below, how the policy of servers stands beside MQ.
+/// A row for each stream and size, a column for each policy. Below: the servers' policy compared with MQ.
 pub fn markdown(compared: &[Compared]) -> String {
     let everyone = everyone();
     let titles: Vec<String> = everyone.iter().map(|&who| title(who)).collect();
@@ -35,7 +35,7 @@ pub fn markdown(compared: &[Compared]) -> String {
     text
 }
 
-/// As the plot has it, too.
+/// Title for table and plot.
 pub fn title(who: Who) -> String {
     match who {
         Who::Engine(policy) => policy.to_string(),
@@ -59,7 +59,7 @@ fn row(
 ) {
     let cells: Vec<String> = cells.map(|cell| cell.unwrap_or("-".into())).collect();
     let name = stream.name.text();
-    // Nothing can fail that is written to a text.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "| {name} | {ratio}x | {} |", cells.join(" | "));
 }
 
@@ -72,7 +72,7 @@ fn cell(outcome: &Outcome) -> String {
     )
 }
 
-/// Points above the hits of another policy, and writes as a share of its writes.
+/// Difference of the hit ratios in points, and writes as a share of the other policy's writes.
 fn beside(outcome: &Outcome, other: &Outcome) -> String {
     let points = (outcome.read_hit_ratio() - other.read_hit_ratio()) * 100.0;
     let writes = outcome.page_writes / other.page_writes * 100.0;

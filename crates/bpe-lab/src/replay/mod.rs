@@ -1,7 +1,7 @@
-//! `bpe-lab replay`: what the extension, and other policies, would have done with a recorded stream of page reads and writes.
+//! `bpe-lab replay`: simulates the extension and other policies with a recorded stream of page reads and writes.
 //!
-//! The trace is read first, then every policy is asked at every size of the cache (`results`), then the table or JSON is
-//! printed (`output`) and the plot drawn (`plot`). Everything wrong with the sizes is said before the trace is read.
+//! Reads the trace, runs every policy at every cache size (`results`), prints the table or JSON (`output`), and draws the
+//! plot (`plot`). Errors in the sizes are reported before the trace is read.
 
 mod output;
 pub(crate) mod plot;
@@ -20,7 +20,7 @@ use results::{Results, Who};
 
 /// Part of a trace that warms the cache.
 const WARM_UP: f64 = 30.0;
-/// Sizes above cannot be addressed.
+/// Larger sizes cannot be addressed.
 const MOST_CACHE_PAGES: f64 = u32::MAX as f64;
 
 #[derive(clap::Args)]
@@ -77,7 +77,7 @@ enum Format {
     Json,
 }
 
-/// What `--policy` names.
+/// The value of `--policy`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     One(Who),
@@ -94,7 +94,7 @@ impl Choice {
         })
     }
 
-    /// In the order in which they are shown.
+    /// In output order.
     fn names(self) -> Vec<Who> {
         match self {
             Choice::One(who) => vec![who],
@@ -154,7 +154,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(Exit::Ok.into())
 }
 
-/// Ratio and pages of each size, checked.
+/// Returns ratio and pages of each size, after validation.
 fn sizes(args: &Args) -> Result<Vec<(f64, u64)>, Failure> {
     let product =
         args.plot.is_some() || args.policy.names().iter().any(|who| who.engine().is_some());
@@ -190,7 +190,7 @@ fn sizes(args: &Args) -> Result<Vec<(f64, u64)>, Failure> {
     Ok(sizes)
 }
 
-/// Says what would be annoying to hear after minutes.
+/// Reports errors of the plot early, not after minutes of replay.
 fn check_plot(path: &Path, sizes: usize) -> Result<(), Failure> {
     if sizes < 2 {
         return Err(Failure::usage("a plot needs several sizes of the cache")
@@ -207,7 +207,7 @@ fn check_plot(path: &Path, sizes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The traces in a row, and the part of their events that is measured.
+/// Loads and concatenates the traces. Returns also the measured range of events.
 fn load(args: &Args) -> Result<(Trace, Range<usize>), Failure> {
     let from_stdin = args.trace.iter().filter(|path| **path == Path::new("-"));
     if from_stdin.count() > 1 {

@@ -6,7 +6,7 @@ use super::results::{Answer, Results, Size, Who};
 use crate::demo::numbers::{number, percent};
 use crate::demo::table::{add_row, with_header};
 
-/// The table, a line above it that says what was measured, and below what the extension did.
+/// The table, with a line about the measurement above it, and the extension's figures below.
 pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
     let count = |n: u64| number(Some(n as f64), 0);
     let mut out = format!(
@@ -60,7 +60,7 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
     out
 }
 
-/// An object for a single size, else one with an object for each in `runs`. Ratios are fractions from 0 to 1.
+/// An object for a single size; for several sizes an object with one entry each in `runs`. Ratios are fractions from 0 to 1.
 pub fn json(results: &Results, shown: &[Who], all: bool, pool_pages: u64) -> Value {
     let mut runs: Vec<Value> = results
         .sizes
@@ -122,7 +122,7 @@ fn figures(answer: &Answer) -> Map<String, Value> {
     object
 }
 
-/// What is shown of a size, in that order.
+/// The shown results of a size, in output order.
 fn answers<'a>(size: &'a Size, shown: &'a [Who]) -> impl Iterator<Item = &'a Answer> {
     shown.iter().filter_map(|&who| size.answer(who))
 }

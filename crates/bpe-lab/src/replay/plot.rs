@@ -1,6 +1,6 @@
-//! Hit ratio over the size of the cache, as a picture that stands alone: no fonts, scripts or styles from elsewhere.
+//! Hit ratio by cache size, as a self-contained picture: no external fonts, scripts or styles.
 //!
-//! It brings its own background, dark where the reader prefers that, so that it can be read on any page. Lines differ in
+//! The picture has a background, dark where the reader prefers that, so that it is legible on any page. Lines differ in
 //! dashes as well as in colour.
 
 use maud::{Markup, PreEscaped, html};
@@ -15,7 +15,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 84.0;
 const BOTTOM: f64 = 62.0;
-/// Labels of the axis closer than this would touch.
+/// Minimum distance of axis labels.
 const APART: f64 = 44.0;
 /// Width of a name in the legend.
 const KEY: f64 = 102.0;
@@ -35,7 +35,7 @@ svg{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 .density{stroke:#ff8a4c}.second-chance{stroke:#d4a27f}}
 ";
 
-/// The lengths of dashes and gaps.
+/// Dash pattern of a line: lengths of dashes and gaps.
 fn dashes(who: Who) -> &'static str {
     match who {
         Who::Product | Who::Engine(_) => "none",
@@ -48,7 +48,7 @@ fn dashes(who: Who) -> &'static str {
     }
 }
 
-/// The picture. Sizes lie on a logarithmic axis.
+/// Draws the picture, with a logarithmic axis of sizes.
 pub fn svg(results: &Results, pool_pages: u64) -> String {
     let mut sizes: Vec<_> = results.sizes.iter().collect();
     sizes.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
@@ -58,7 +58,7 @@ pub fn svg(results: &Results, pool_pages: u64) -> String {
         logs().fold(f64::NEG_INFINITY, f64::max),
     );
     let span = if high > low { high - low } else { 1.0 };
-    // Points do not sit on the axis itself.
+    // Points keep a distance from the axis.
     let inset = 18.0;
     let room = WIDTH - LEFT - RIGHT - 2.0 * inset;
     let x = |ratio: f64| LEFT + inset + (ratio.log2() - low) / span * room;
@@ -110,7 +110,7 @@ pub fn svg(results: &Results, pool_pages: u64) -> String {
             }
             text.text transform=(format!("translate(16 {}) rotate(-90)", coordinate((TOP + HEIGHT - BOTTOM) / 2.0)))
                 text-anchor="middle" { "reads served by the cache" }
-            // The extension last, so that it lies on top.
+            // The extension last, so that it is on top.
             @for (who, points) in lines.iter().rev() {
                 (line(*who, points))
             }
@@ -139,7 +139,7 @@ pub fn line(who: Who, points: &[(f64, f64)]) -> Markup {
     }
 }
 
-/// A line of the legend, with a name.
+/// An entry of the legend.
 pub fn key(who: Who, title: &str, left: f64, at: f64) -> Markup {
     html! {
         line.line.(who.name()) x1=(left) x2=(left + 28.0) y1=(at) y2=(at)
@@ -158,7 +158,7 @@ fn legend(lines: &[(Who, Vec<(f64, f64)>)]) -> Markup {
     }
 }
 
-/// The picture for those who cannot see it.
+/// Text alternative of the picture, for screen readers.
 fn words(results: &Results) -> String {
     let mut text = String::from("Read hit ratio by size of the cache.");
     for size in &results.sizes {

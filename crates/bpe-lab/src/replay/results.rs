@@ -1,4 +1,4 @@
-//! Asks every policy at every size.
+//! Runs every policy at every size.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use replay::{
     EnginePolicy, Outcome, ProductError, ProductOptions, ProductOutcome, Trace, run_product,
 };
 
-/// The extension or a policy to compare it with.
+/// The extension, or a policy to compare it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Product,
-    /// The extension with a policy of its own that was named.
+    /// The extension with an explicitly named policy.
     Engine(EnginePolicy),
     Policy(PolicyName),
 }
@@ -26,13 +26,13 @@ impl Who {
         std::iter::once(Who::Product).chain(policies)
     }
 
-    /// Everyone who can be named.
+    /// Everything that `--policy` can name.
     pub fn known() -> impl Iterator<Item = Who> {
         let engine = EnginePolicy::ALL.iter().copied().map(Who::Engine);
         Self::all().chain(engine)
     }
 
-    /// The policy of the extension, if it is the extension.
+    /// The extension's policy; `None` for a simulated policy.
     pub fn engine(self) -> Option<EnginePolicy> {
         match self {
             Who::Product => Some(EnginePolicy::default()),
@@ -41,7 +41,7 @@ impl Who {
         }
     }
 
-    /// As `--policy` takes it.
+    /// The name for `--policy`.
     pub fn name(self) -> &'static str {
         match self {
             Who::Product => "product",
@@ -50,7 +50,7 @@ impl Who {
         }
     }
 
-    /// As people write it.
+    /// Title for table and plot.
     pub fn title(self) -> Cow<'static, str> {
         let title = match self {
             Who::Product => "the extension",
@@ -66,16 +66,16 @@ impl Who {
     }
 }
 
-/// What one of them did at one size.
+/// Result of one policy at one size.
 #[derive(Debug)]
 pub struct Answer {
     pub who: Who,
     pub outcome: Outcome,
-    /// Of the extension only, with whatever policy.
+    /// For the extension only, with any policy.
     pub product: Option<ProductOutcome>,
 }
 
-/// All answers at one size.
+/// Results at one size.
 #[derive(Debug)]
 pub struct Size {
     pub ratio: f64,
@@ -88,7 +88,7 @@ impl Size {
         self.answers.iter().find(|answer| answer.who == who)
     }
 
-    /// Hits for each read that were possible.
+    /// Maximum possible hit ratio of reads.
     pub fn opt(&self) -> f64 {
         self.answer(Who::Policy(PolicyName::Opt))
             .map_or(f64::NAN, |answer| answer.outcome.read_hit_ratio())
@@ -103,7 +103,7 @@ pub struct Results {
     /// Events before the measured part.
     pub before: usize,
     pub distinct_pages: usize,
-    /// Of the extension.
+    /// Instances of the extension.
     pub instances: u32,
     pub sizes: Vec<Size>,
 }
@@ -156,7 +156,7 @@ impl Results {
     }
 }
 
-/// Asks one of them at one size, in pages; `instances`: of the extension. `progress` gets the number of events done.
+/// Runs one policy at one size, in pages. `instances`: of the extension. `progress` receives the number of processed events.
 pub fn ask(
     who: Who,
     trace: &Trace,
@@ -202,7 +202,7 @@ pub fn failure(error: ProductError) -> Failure {
     }
 }
 
-/// Hidden without a terminal.
+/// A progress bar, hidden without a terminal.
 fn bar(events: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(events), ProgressDrawTarget::stderr_with_hz(5));
     let style =

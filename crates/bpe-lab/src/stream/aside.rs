@@ -1,4 +1,4 @@
-//! Loads that are kept aside: they were made after the policies were finished, and no number was chosen on them.
+//! Held-out loads: written after the policies were finished, and never used for tuning.
 
 use fastrand::Rng;
 
@@ -11,10 +11,10 @@ const TABLE: u32 = 1;
 const INDEX: u32 = 2;
 const OTHERS: u32 = 3;
 
-/// A queue of jobs in a table. Jobs come at its end; they are done in order, when the queue is twice the pool, and deleted in order, when they
-/// are six times the pool old. Each one that is done looks up four of its customers, of eight times the pool.
+/// A job queue in a table. Jobs are appended, processed in order when the queue is twice the pool, and deleted in order when
+/// they are six times the pool old. Processing a job looks up four of its customers, whose table is eight times the pool.
 pub struct Queue {
-    /// Jobs that came, were done and were deleted.
+    /// Numbers of jobs appended, processed and deleted.
     came: u64,
     done: u64,
     deleted: u64,
@@ -24,9 +24,9 @@ pub struct Queue {
 }
 
 const JOBS_A_PAGE: u64 = 40;
-/// Jobs that come at a time.
+/// Jobs appended at a time.
 const BATCH: u64 = 20;
-/// The index of what is waiting is small.
+/// The index of waiting jobs is small.
 const INDEX_PAGES: u64 = 30;
 
 impl Queue {
@@ -71,8 +71,9 @@ impl Load for Queue {
     }
 }
 
-/// Messages between users. A message comes at the end of a table of four times the pool at first, and into an index by user of
-/// twice the pool. Who reads gets the last ten of a user: those of who writes often are young, those of others old and far apart.
+/// Messages between users. A message is appended to a table that starts at four times the pool, and to an index by user of
+/// twice the pool. A reader gets the last ten messages of a user. Messages of active users are recent; those of others are
+/// old and far apart.
 pub struct Messages {
     messages: u64,
     users: u32,
@@ -89,7 +90,7 @@ impl Messages {
         }
     }
 
-    /// By rank: who comes first writes most. And the page of the index.
+    /// Returns a user by rank (rank 0 writes most), and the page of the index.
     fn user(&self, random: &mut Rng) -> (u32, u32) {
         let rank = zipf(random, self.users, 0.8);
         (rank, scattered(rank, self.users) / USERS_A_PAGE)
@@ -112,7 +113,7 @@ impl Load for Messages {
         for _ in 0..3 {
             let (rank, index) = self.user(random);
             pool.read(INDEX, index);
-            // Messages of all users that lie between two of this one.
+            // Messages of other users between two of this one.
             let apart = 200.0 * f64::from(rank + 1).powf(0.8);
             let mut at = self.messages;
             for _ in 0..10 {
@@ -123,18 +124,18 @@ impl Load for Messages {
     }
 }
 
-/// What devices measure, in a partition for each month, of one and a half times the pool and in order of the devices. The month that is
-/// under way is written everywhere and looked at for some of the devices. Whoever asks for a year reads twelve months of one.
-/// Once in a month the last one is read whole.
+/// Measurements of devices, in monthly partitions of one and a half times the pool, ordered by device. The current month is
+/// written everywhere, and read for some devices. A yearly query reads twelve months of one device. Once a month the
+/// previous month is read as a whole.
 pub struct Months {
     pages: u32,
     month: u32,
     until: u64,
-    /// What of the last month is still to be read.
+    /// Pages of the last month that remain to be read.
     report: std::ops::Range<u32>,
 }
 
-/// Accesses, for each page of the pool, in a month.
+/// Accesses in a month, per page of the pool.
 const MONTH: u64 = 40;
 const YEAR: u32 = 12;
 

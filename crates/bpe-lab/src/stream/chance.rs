@@ -1,8 +1,9 @@
-//! Numbers by chance, in the distributions that loads have.
+//! Random numbers with the distributions of the loads.
 
 use fastrand::Rng;
 
-/// From 0 to below `n`, lower ones more often: the probability of k is about 1 / (k + 1) to this exponent, which is not 1.
+/// Returns a number below `n`, lower ones more often: the probability of k is about 1 / (k + 1) to this exponent, which is
+/// not 1.
 pub fn zipf(random: &mut Rng, n: u32, exponent: f64) -> u32 {
     let power = 1.0 - exponent;
     let most = f64::from(n + 1).powf(power);
@@ -10,13 +11,13 @@ pub fn zipf(random: &mut Rng, n: u32, exponent: f64) -> u32 {
     (at as u32).clamp(1, n.max(1)) - 1
 }
 
-/// As sysbench's `pareto` with its parameter at 0.2: four of five are in the first fifth, and so on.
+/// Like sysbench's `pareto` with its parameter at 0.2: four of five numbers are in the first fifth, and so on.
 pub fn pareto(random: &mut Rng, n: u32) -> u32 {
     const POWER: f64 = 7.212_567; // ln 0.2 / ln 0.8
     below(random.f64().powf(POWER), n)
 }
 
-/// As sysbench's `special`: three of four are in the hundredth in the middle, the others around the middle.
+/// Like sysbench's `special`: three of four numbers are in the middle hundredth, the others around the middle.
 pub fn special(random: &mut Rng, n: u32) -> u32 {
     if random.u32(..4) < 3 {
         let width = (n / 100).max(1);
@@ -26,24 +27,24 @@ pub fn special(random: &mut Rng, n: u32) -> u32 {
     below(sum / 12.0, n)
 }
 
-/// From 0, with this mean; half of all are below 0.7 of it.
+/// Returns a number from 0 with this mean; half of all are below 0.7 of it.
 pub fn exponential(random: &mut Rng, mean: f64) -> u32 {
     (-(1.0 - random.f64()).ln() * mean) as u32
 }
 
-/// TPC-C's non-uniform number from 0 to below `n`.
+/// TPC-C's non-uniform number below `n`.
 pub fn nurand(random: &mut Rng, a: u32, n: u32, constant: u32) -> u32 {
     ((random.u32(..=a) | random.u32(..n)) + constant) % n
 }
 
-/// Whether something happens that does so often in a hundred.
+/// Returns true with this probability, percent.
 pub fn percent(random: &mut Rng, percent: u32) -> bool {
     random.u32(..100) < percent
 }
 
-/// Where a number below `n` lies if neighbours lie apart: each one elsewhere. `n` is at most 2^31.
+/// Permutes the numbers below `n` so that neighbours are far apart. `n` is at most 2^31.
 pub fn scattered(number: u32, n: u32) -> u32 {
-    // A prime above all n has no factor in common with them.
+    // A prime larger than every `n` has no common factor with it.
     const PRIME: u64 = 2_654_435_761;
     (u64::from(number) * PRIME % u64::from(n)) as u32
 }
@@ -56,7 +57,7 @@ fn below(part: f64, n: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The share of numbers below 1,000 that fall between.
+    /// The share of numbers in a range, for numbers below 1,000.
     fn share(low: u32, high: u32, mut number: impl FnMut(&mut Rng) -> u32) -> f64 {
         let mut random = Rng::with_seed(7);
         let between = (0..20_000).filter(|_| {

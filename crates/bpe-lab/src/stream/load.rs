@@ -1,11 +1,11 @@
-//! What all loads do.
+//! Interface of all loads.
 
 use fastrand::Rng;
 
 use super::pool::Pool;
 
-/// Who accesses pages.
+/// A source of page accesses.
 pub trait Load {
-    /// A transaction or less.
+    /// Performs a transaction, or a part of one.
     fn step(&mut self, random: &mut Rng, pool: &mut Pool);
 }

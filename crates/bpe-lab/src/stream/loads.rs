@@ -1,4 +1,4 @@
-//! Loads of a few lines each.
+//! Simple loads.
 
 use fastrand::Rng;
 
@@ -9,7 +9,7 @@ use super::pool::Pool;
 const HOT: u32 = 1;
 const SCANNED: u32 = 2;
 
-/// Reads a page, or changes it so often in a hundred.
+/// Reads a page, or changes it with a probability of `changes` percent.
 pub fn visit(random: &mut Rng, pool: &mut Pool, file: u32, page: u32, changes: u32) {
     if percent(random, changes) {
         pool.change(file, page);
@@ -18,12 +18,12 @@ pub fn visit(random: &mut Rng, pool: &mut Pool, file: u32, page: u32, changes: u
     }
 }
 
-/// A skewed load on six times the pool by day. By night a report reads a table of ten times the pool as well, two pages for each
-/// access of the load.
+/// A skewed load on six times the pool by day. By night a report also reads a table of ten times the pool, two pages for
+/// each access of the load.
 pub struct Report {
     pages: u32,
     scanned: u32,
-    /// Pages that the report has read, by night.
+    /// Pages that the report has read; `None` by day.
     at: Option<u32>,
     until: u64,
 }
@@ -60,7 +60,7 @@ impl Load for Report {
     }
 }
 
-/// A table of six times the pool that grows at its end, where it is read most.
+/// A table of six times the pool that grows at its end, where most reads occur.
 pub struct Growing {
     rows: u32,
 }
@@ -99,14 +99,14 @@ impl Load for Growing {
     }
 }
 
-/// Eight tenants of three times the pool each. One of them is busy and has three of four accesses, for ten minutes; then it is
-/// another one.
+/// Eight tenants of three times the pool each. One of them is busy and has three of four accesses for ten minutes; then
+/// another one is.
 pub struct Tenants {
     pages: u32,
 }
 
 const TENANTS: u64 = 8;
-/// Accesses, for each page of the pool, in ten minutes.
+/// Accesses in ten minutes, per page of the pool.
 const TEN_MINUTES: u64 = 30;
 
 impl Tenants {
@@ -130,17 +130,17 @@ impl Load for Tenants {
     }
 }
 
-/// A skewed load on ten times the pool. Pages become more or less popular all the time, and from time to time a part of another
-/// table of the same size is scanned, a page for each access.
+/// A skewed load on ten times the pool. The popularity of pages changes continuously. At intervals, a part of another table
+/// of the same size is scanned, one page for each access.
 pub struct Drift {
     /// By rank.
     pages: Vec<u32>,
-    /// Pages that are still to be scanned.
+    /// Pages that remain to be scanned.
     scan: std::ops::Range<u32>,
     until: u64,
 }
 
-/// Accesses after which two pages change places, and, for each page of the pool, after which there is a scan.
+/// Accesses between two swaps of pages, and accesses per page of the pool between two scans.
 const CHANGE_EVERY: u32 = 16;
 const SCAN_EVERY: u64 = 25;
 

@@ -1,7 +1,7 @@
-//! `bpe-lab stream`: streams of page reads and writes of our own making, in the format of recorded ones.
+//! `bpe-lab stream`: synthetic streams of page reads and writes, in the format of recorded ones.
 //!
-//! A load (`tpcc`, `sysbench`, `loads`, `aside`) accesses pages through a buffer pool (`pool`), and what misses there or is written back
-//! makes the stream. All follows from the seed, the size of the pool and the number of events.
+//! A load (`tpcc`, `sysbench`, `loads`, `aside`) accesses pages through a buffer pool (`pool`). Misses and write-backs of
+//! the pool form the stream. Seed, pool size and number of events determine it completely.
 
 mod aside;
 mod chance;
@@ -25,7 +25,7 @@ use replay::trace::{Operation, TraceWriter};
 use load::Load;
 use pool::{Pool, Record};
 
-/// More would not fit into the numbers of pages of the largest load.
+/// More would exceed the page numbers of the largest load.
 const MOST_POOL_PAGES: i64 = 1 << 20;
 const MOST_EVENTS: i64 = 1 << 30;
 
@@ -89,7 +89,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// As the command takes it.
+    /// The name on the command line.
     pub fn text(self) -> &'static str {
         match self {
             Name::Tpcc => "tpcc",
@@ -136,7 +136,7 @@ fn records(name: Name, shape: Shape) -> Vec<Record> {
     records
 }
 
-/// The stream in memory.
+/// Generates the stream in memory.
 pub fn trace(name: Name, shape: Shape) -> Trace {
     Trace::from_events(records(name, shape))
 }
@@ -146,7 +146,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let what = format!("cannot write '{}': {error}", args.out.display());
         Failure::step(what).advise("name a file in a folder that exists and has room")
     };
-    // Said before the work.
+    // Errors of the file are reported before the work.
     let file = File::create(&args.out).map_err(failed)?;
     let records = records(args.name, args.shape);
     write(file, &records).map_err(failed)?;

@@ -1,32 +1,31 @@
-//! A buffer pool like InnoDB's, without bytes: it turns accesses of pages into the reads and writes that reach the data files.
+//! A buffer pool like InnoDB's, without page contents: converts page accesses into reads and writes of the data files.
 //!
-//! Pages enter the old part of the list, three eighths of it, and become young if they are accessed again later. A changed page
-//! is written when its change is so old that the redo log needs the room, or when it is about to leave. A page that is made anew
-//! is not read.
+//! Pages enter the old sublist, three eighths of the list, and become young if they are accessed again later. A changed page
+//! is written when the redo log needs the space of its change, or before its eviction. A newly created page is not read.
 
 use std::collections::{HashMap, VecDeque};
 
 use replay::trace::Operation;
 
-/// File, page number and what became of it.
+/// File, page number and operation.
 pub type Record = (u32, u32, Operation);
 
-/// Eighths of the pool that are the old part.
+/// Size of the old sublist, eighths of the pool.
 const OLD_EIGHTHS: usize = 3;
-/// Changes, for each page of the pool, that the redo log holds.
+/// Capacity of the redo log: changes per page of the pool.
 const REDO: u64 = 2;
 
 #[derive(Clone, Copy)]
 struct Frame {
     page: (u32, u32),
-    /// When it came to its place in its list: the entry of the list is of this time.
+    /// When it got its position: identifies its valid entry in the list.
     placed: u64,
     is_young: bool,
-    /// Change by which it became dirty.
+    /// The change that made it dirty.
     dirty: Option<u64>,
 }
 
-/// Frames and the times at which they came there, the last ones behind. Entries of other times are void.
+/// Frames and the times when they were inserted, most recent at the end. Entries with other times are void.
 type List = VecDeque<(u32, u64)>;
 
 pub struct Pool {
@@ -44,7 +43,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Of so many pages, at least 8.
+    /// Creates a pool of `capacity` pages, at least 8.
     pub fn new(capacity: usize) -> Pool {
         Pool {
             capacity: capacity.max(8),
@@ -60,17 +59,17 @@ impl Pool {
         }
     }
 
-    /// Pages.
+    /// Number of pages.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Accesses of pages so far: the clock of a load.
+    /// Page accesses so far: the clock of a load.
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// What has reached the data files.
+    /// Operations on the data files.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -89,7 +88,7 @@ impl Pool {
         self.changed(frame);
     }
 
-    /// A page that was not there before.
+    /// Creates a page that did not exist.
     pub fn create(&mut self, file: u32, page: u32) {
         let frame = self.access((file, page), false);
         self.changed(frame);
@@ -102,7 +101,7 @@ impl Pool {
             let Frame {
                 placed, is_young, ..
             } = self.frames[frame as usize];
-            // Neither what is near the front anyway, nor what is read twice at once, as by a scan, is moved.
+            // Pages near the front, and pages read twice in quick succession (as by a scan), keep their position.
             let age = self.accesses - placed;
             if age > self.capacity as u64 / if is_young { 4 } else { 8 } {
                 self.make_young(frame);
@@ -141,7 +140,7 @@ impl Pool {
                 self.make_old(last, now);
             }
         }
-        // What is void goes from time to time.
+        // Removes void entries at intervals.
         if self.young.len() > self.capacity * 4 {
             let frames = &self.frames;
             let valid = |&(frame, placed): &(u32, u64)| {
@@ -158,7 +157,7 @@ impl Pool {
         self.old.push_back((frame, now));
     }
 
-    /// Takes the last frame out of a part of the list.
+    /// Removes the last frame of a sublist.
     fn last(&mut self, young: bool) -> Option<u32> {
         loop {
             let list = if young {
@@ -208,7 +207,7 @@ impl Pool {
         }
     }
 
-    /// Writes the page of a frame, if it was changed.
+    /// Writes the page of a frame, if it is dirty.
     fn write(&mut self, frame: u32) {
         let of = &mut self.frames[frame as usize];
         if of.dirty.take().is_some() {

@@ -8,12 +8,12 @@ use super::pool::Pool;
 const TABLES: u32 = 4;
 const ROWS_A_PAGE: u32 = 73;
 const ENTRIES_A_PAGE: u32 = 900;
-/// Rows that a range has.
+/// Rows of a range query.
 const RANGE: u32 = 100;
 
 pub struct Sysbench {
     rows: u32,
-    /// A number below so many.
+    /// Picks a number below its argument.
     chosen: fn(&mut Rng, u32) -> u32,
 }
 
@@ -30,7 +30,7 @@ impl Sysbench {
         (self.chosen)(random, self.rows)
     }
 
-    /// An entry of the index goes or comes.
+    /// Inserts or removes an index entry.
     fn change_index(&self, random: &mut Rng, pool: &mut Pool, table: u32) {
         pool.change(TABLES + table, self.row(random) / ENTRIES_A_PAGE);
     }
@@ -47,7 +47,7 @@ impl Load for Sysbench {
             let last = (first + RANGE).min(self.rows - 1);
             (first / ROWS_A_PAGE..=last / ROWS_A_PAGE).for_each(|page| pool.read(table, page));
         }
-        // An update of an indexed column, one of another, and a row that is deleted and inserted again.
+        // An update of an indexed column, an update of another column, and a row that is deleted and reinserted.
         for of_index in [2, 0, 2] {
             pool.change(table, self.row(random) / ROWS_A_PAGE);
             (0..of_index).for_each(|_| self.change_index(random, pool, table));

@@ -1,7 +1,7 @@
-//! TPC-C-like: its nine tables with the standard's rows and widths, its five transactions and non-uniform numbers.
+//! A TPC-C-like load: nine tables with the standard's rows and widths, five transactions and non-uniform numbers.
 //!
-//! Inner pages of the trees are left out: they are always in the pool. So are the pages of warehouses and districts, but they are
-//! changed all the time, and written.
+//! Inner pages of the trees are omitted: they are always in the pool. Pages of warehouses and districts are always in the
+//! pool, too, but they are included, because they are changed and written continuously.
 
 use fastrand::Rng;
 
@@ -33,16 +33,16 @@ const NEW_ORDERS_A_PAGE: u32 = 500;
 const LINES_A_PAGE: u32 = 190;
 const HISTORY_A_PAGE: u32 = 180;
 const LINES: u32 = 10;
-/// Pages of a warehouse at first, about.
+/// Approximate initial pages of a warehouse.
 const PAGES: usize = 5300;
-/// Pages that are kept for each district in the files that grow.
+/// Pages reserved for each district in the growing files.
 const ROOM: u32 = 1 << 16;
 
 struct District {
     next: u32,
-    /// The oldest order that was not delivered.
+    /// The oldest undelivered order.
     oldest: u32,
-    /// Of each customer.
+    /// The last order of each customer.
     last_order: Vec<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Tpcc {
         let name = nurand(random, 255, 1000, 123);
         let entry = district * CUSTOMERS + name * 3;
         pool.read(CUSTOMER_NAMES, entry / NAMES_A_PAGE);
-        // One of the three of this name.
+        // One of the three customers with this name.
         let (of_name, spread) = (entry.wrapping_mul(0x9e37_79b1), CUSTOMERS - 1000);
         match random.u32(..3) {
             0 => name,
@@ -91,7 +91,7 @@ impl Tpcc {
         (district * CUSTOMERS + customer) / CUSTOMERS_A_PAGE
     }
 
-    /// Adds rows behind the others of a district: the first one on a page makes it.
+    /// Appends rows of a district. The first row on a page creates it.
     fn append(pool: &mut Pool, file: u32, district: u32, rows: std::ops::Range<u32>, a_page: u32) {
         for page in rows.start / a_page..=(rows.end - 1) / a_page {
             let at = district * ROOM + page;

@@ -1,5 +1,5 @@
-//! The experience of `bpe-lab console` over the interface, against a real server: comparisons, tests by hand, and scripts
-//! of one's own.
+//! Tests the experience of `bpe-lab console` over its interface, on a real server: comparisons, manual tests, and user
+//! scripts.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         )])
 }
 
-/// The console of `bpe-lab` on a server.
+/// Starts the console of `bpe-lab` for a server.
 fn open(folder: &Path, socket: &Path, more: &[&str]) -> anyhow::Result<Console> {
     Console::start(env!("CARGO_BIN_EXE_bpe-lab"), folder, socket, more)
 }
@@ -47,7 +47,7 @@ fn the_switch_is_left_as_it_was(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A comparison has the switch to itself, and leaves it as it was however it ends.
+/// A comparison has exclusive use of the switch, and restores it after every outcome.
 fn compared(console: &Console, server: &Server) -> Outcome {
     let begin = |sql: &str, seconds: u64| {
         let run = console.ask(
@@ -85,7 +85,7 @@ fn compared(console: &Console, server: &Server) -> Outcome {
     begin("SELECT nothing", 5)?;
     ends("failed")?;
     sql::expect_state(server, "active")?;
-    // Switched by somebody else.
+    // Switched by another client.
     begin("SELECT 1", 5)?;
     off()?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -100,7 +100,7 @@ fn compared(console: &Console, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// A console that is ended puts the switch back first.
+/// A console that is ended during a comparison restores the switch first.
 fn ended_in_a_comparison(place: &Place, server: &Server) -> Outcome {
     let console = open(place.root(), server.socket(), &[])?;
     let run =
@@ -118,7 +118,7 @@ fn ended_in_a_comparison(place: &Place, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// A test by hand, switched while it runs.
+/// A manual test, switched while it runs.
 fn by_hand(console: &Console, server: &Server) -> Outcome {
     let begin = |body: Value| console.ask("POST", "/api/experience/run", Some(body));
     let sql = "SELECT ';' ; -- nothing\nSELECT COUNT(*) FROM mysql.user;";
@@ -176,7 +176,7 @@ fn by_hand(console: &Console, server: &Server) -> Outcome {
         status == 200 && text.contains("<svg") && !text.contains("http"),
         "{text}"
     );
-    // A statement that fails ends it, in the server's words.
+    // A failing statement ends the test, with the server's message.
     let run = begin(
         json!({"test": "sql", "sql": "SELECT nothing", "mode": "manual", "threads": 1, "seconds": 5}),
     )?;

@@ -1,4 +1,4 @@
-//! The experience over the interface: a sysbench script of one's own, compared to its result, which is kept as a file.
+//! Tests the experience over its interface: a user's sysbench script, compared to its result, which is stored in a file.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{MIB, open};
 
-/// Reads rows of a table of its own.
+/// Reads rows of the table `own`.
 const OWN: &str = "sysbench.cmdline.options = {
    rows = {\"Rows of the table\", 10},
    [\"other-option\"] = {\"Not used\", \"x\"},
@@ -27,7 +27,7 @@ function event()
 end
 ";
 
-/// Never begins, prints nothing, and has started another program.
+/// Never begins, prints nothing, and starts another program.
 const HANGING: &str = "function init()
    os.execute(\"sleep 600 & echo $! > sleeping; wait\")
 end
@@ -63,7 +63,7 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
     write(place.root(), "outside.lua", OWN)?;
     symlink("../outside.lua", folder.join("link.lua"))?;
 
-    // Others could put scripts there.
+    // Others could write scripts there.
     let shown = folder.display().to_string();
     let below = folder.join("below");
     fs::create_dir(&below)?;
@@ -85,7 +85,7 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
     }
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
 
-    // No folder is the default.
+    // No directory is the default.
     let console = open(place.root(), server.socket(), &[])?;
     let begin = |console: &Console, changes: Value| {
         let mut body = json!({"test": "script", "script": "own.lua", "mode": "manual", "threads": 2, "seconds": 3});
@@ -125,7 +125,7 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
     );
     expect(&begin(&console, json!({}))?, 400, &[why])?;
     fs::set_permissions(&module, fs::Permissions::from_mode(0o644))?;
-    // sysbench's own tests have no tables here, which is not in the way.
+    // sysbench's own tests lack their tables here; that does not matter.
     ensure!(offered["tests"] == json!(["script", "sql"]), "{offered}");
     for name in [
         "../outside.lua",
@@ -177,7 +177,7 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A script that says nothing ends when it is stopped, with what it has started.
+/// A script without output ends when it is stopped, with its child processes.
 fn stopped(console: &Console, folder: &Path, run: (u16, Value)) -> Outcome {
     expect(&run, 202, &["hanging.lua"])?;
     let started = folder.join("sleeping");
@@ -190,7 +190,7 @@ fn stopped(console: &Console, folder: &Path, run: (u16, Value)) -> Outcome {
         state.is_ok_and(|text| !text.contains(") Z "))
     };
     ensure!(runs(), "it has started another program");
-    // Not even loaded meanwhile, which would fail.
+    // A second script is not even loaded, which would fail.
     let another = json!({"test": "script", "script": "broken.lua", "mode": "manual", "threads": 2, "seconds": 3});
     let answer = console.ask("POST", "/api/experience/run", Some(another))?;
     expect(&answer, 409, &["a test is running already"])?;
@@ -200,7 +200,7 @@ fn stopped(console: &Console, folder: &Path, run: (u16, Value)) -> Outcome {
     })
 }
 
-/// The comparison under way comes to its result, which is kept.
+/// The active comparison completes, and its result is stored.
 fn compared(console: &Console) -> Outcome {
     let mut run = Value::Null;
     sql::wait_until("the comparison ends", Duration::from_secs(120), || {

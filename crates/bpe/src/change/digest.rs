@@ -1,8 +1,8 @@
-//! What ties a plan that is shown to what is done: a hash for each part of what it was made from and says.
+//! Plan digest: one hash for each part of a plan's inputs and text. It ties the confirmed plan to the executed one.
 //!
-//! The page brings the digest back with the confirmation, the plan is made anew, and where a part differs nothing is done.
-//! Only what was decided or set by somebody goes in: no time, no free space, no number of a process. The console keeps
-//! nothing for it, so that a plan outlives its restart; nor is it a secret, as whoever may send one may switch anyway.
+//! The page returns the digest with the confirmation. The console makes the plan again and refuses it if a part
+//! differs. Only choices and settings are hashed, not times, free space or process numbers. The console stores nothing,
+//! so a digest survives its restart. A digest is no secret, because every client that can send one can switch anyway.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,13 +37,13 @@ pub struct Digest {
 
 impl Digest {
     pub fn add(&mut self, part: Part, what: &impl Debug) {
-        // Fixed keys: the same in every process.
+        // The hasher has fixed keys, so all processes compute the same hash.
         let mut hasher = DefaultHasher::new();
         format!("{what:?}").hash(&mut hasher);
         self.parts.push((part, hasher.finish()));
     }
 
-    /// As a page keeps it.
+    /// The text form that a page keeps.
     pub fn text(&self) -> String {
         let words: Vec<_> = self
             .parts
@@ -53,7 +53,7 @@ impl Digest {
         words.join(".")
     }
 
-    /// Parts that differ from those of a plan that was shown.
+    /// Parts that differ from the shown plan.
     pub fn differing(&self, shown: &str) -> Vec<Part> {
         let shown: Vec<_> = shown.split('.').collect();
         if left_out!("plan-that-was-shown") {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(digest(2, "/a").differing(&shown), [Part::Settings]);
         assert_eq!(digest(1, "/b").differing(&shown), [Part::Files]);
         assert_eq!(digest(2, "/b").differing(&shown).len(), 2);
-        // What is no digest of this kind of plan.
+        // Texts that are no digest of this kind of plan.
         assert!(!digest(1, "/a").differing("").is_empty());
         assert!(!digest(1, "/a").differing("Settings-0").is_empty());
         assert_eq!(

@@ -1,5 +1,5 @@
-//! What has been done so far and how to put it back, newest first; and the connection to do that over, which what failed
-//! may have taken along.
+//! Undo journal: completed actions with their inverse, undone newest first, and the connection for that. The failure
+//! may have broken the old connection.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ type Undo = Box<dyn FnOnce(&mut Server) -> Result<(), String>>;
 struct Entry {
     step: usize,
     undone: String,
-    /// What came after it needs it.
+    /// Later entries depend on it.
     is_needed: bool,
     undo: Undo,
 }
 
-/// What became of undoing one thing.
+/// Result of undoing one action.
 pub struct Undone {
-    /// Number of the step that had done it.
+    /// Number of the step that performed the action.
     pub step: usize,
-    /// What was put back, or what was not and why.
+    /// The restored state, or what could not be restored and why.
     pub result: Result<String, String>,
 }
 
@@ -31,12 +31,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What is noted from now on belongs to this step.
+    /// Assigns later notes to this step.
     pub fn begin(&mut self, step: usize) {
         self.step = step;
     }
 
-    /// Notes what has been done. `undone` names the result of undoing it.
+    /// Records an action. `undone` describes the result of undoing it.
     pub fn note(
         &mut self,
         undone: impl Into<String>,
@@ -45,7 +45,7 @@ impl Journal {
         self.keep(undone.into(), false, Box::new(undo));
     }
 
-    /// The same of what everything done after it needs: it stays when any of that could not be undone.
+    /// Like [`note`](Self::note), for an action that all later ones depend on. It is not undone if undoing any of those failed.
     pub fn note_needed(
         &mut self,
         undone: impl Into<String>,
@@ -63,8 +63,8 @@ impl Journal {
         });
     }
 
-    /// Undoes everything, going on after failures. Returns what became of each. What the rest needs stays also where
-    /// `connection` leaves a statement that goes on.
+    /// Undoes all actions, continuing after failures, and returns each result. Actions that others depend on also stay
+    /// if `connection` leaves a statement running.
     pub fn roll_back(self, server: &mut Server, connection: &Connection) -> Vec<Undone> {
         let mut all = !connection.leaves_a_statement();
         let entries = self.entries.into_iter().rev();
@@ -94,24 +94,24 @@ impl Journal {
     }
 }
 
-/// Logs in to the server once more.
+/// Logs in to the server again.
 pub type Reopen<'a> = &'a dyn Fn() -> Result<Server, Failure>;
 
-/// The connection after a failure.
+/// State of the connection after a failure.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// It is the one of before.
+    /// The original connection still works.
     Kept,
-    /// It was lost, and another one is there.
+    /// It was lost and replaced by a new one.
     Anew(Lost),
-    /// The same, but the server is still at the statement that it was lost with, or cannot be asked for it.
+    /// Replaced, but the server still executes the lost connection's statement, or does not answer whether it does.
     AnewBeside(Lost),
-    /// It is lost, and no other was to be had for this reason.
+    /// It was lost, and logging in again failed for this reason.
     Gone(Lost, String),
 }
 
 impl Connection {
-    /// What is to be said of it.
+    /// The message about it; `None` if nothing was lost.
     pub fn in_words(&self) -> Option<String> {
         let (Self::Anew(lost) | Self::AnewBeside(lost) | Self::Gone(lost, _)) = self else {
             return None;
@@ -132,18 +132,18 @@ impl Connection {
         })
     }
 
-    /// Whether there is another connection than before.
+    /// Whether a new connection replaced the lost one.
     pub fn is_another(&self) -> bool {
         matches!(self, Self::Anew(_) | Self::AnewBeside(_))
     }
 
-    /// Whether the server may still be at a statement that does later what is undone now.
+    /// Whether the server may still execute a statement that would redo what the rollback undoes.
     pub fn leaves_a_statement(&self) -> bool {
         matches!(self, Self::AnewBeside(_))
     }
 }
 
-/// Sees that there is a connection to undo things over: where it was lost, logs in once more.
+/// Ensures a connection for the rollback: logs in again if the original is lost.
 pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
     if server.lost().is_none() && server.value("SELECT 1").is_ok() {
         return Connection::Kept;
@@ -151,7 +151,7 @@ pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
     let lost = server.lost().unwrap_or(Lost::Closed);
     match reopen() {
         Ok(mut again) => {
-            // A statement that goes on there would do later what is undone now.
+            // A statement that still runs would redo later what the rollback undoes now.
             let has_ended = again.end_statement_of(server);
             *server = again;
             if has_ended {
@@ -164,12 +164,12 @@ pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
     }
 }
 
-/// A moment of a server's life.
+/// A point in a server's uptime.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Seconds it had been up; None where it did not tell.
+    /// Uptime in seconds; `None` if the server did not report it.
     uptime: Option<u64>,
-    /// After it had told them.
+    /// When the server had reported it.
     at: Instant,
 }
 
@@ -181,7 +181,7 @@ impl Moment {
         }
     }
 
-    /// Whether the server has started since then. In its first seconds that may not show: then it has not.
+    /// Whether the server has started since then. A restart within its first seconds may go undetected.
     pub fn has_started_since(&self, server: &mut Server) -> bool {
         let elapsed = self.at.elapsed();
         let now = server.number_of_status("uptime").ok().flatten();
@@ -189,8 +189,8 @@ impl Moment {
     }
 }
 
-/// Whether a server with these uptimes, in whole seconds and at least so long apart, was started between them: one that
-/// was not is older by the time that has passed. A clock that was put back does not make a server young.
+/// Whether a restart happened between two uptimes. Both are in whole seconds and taken at least `elapsed` apart. A
+/// server that was not restarted is older by the elapsed time. A clock that was set back does not make a server young.
 fn has_started(before: u64, now: u64, elapsed: Duration) -> bool {
     now < before + elapsed.as_secs() && now <= elapsed.as_secs() + 1
 }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_young_server_has_not_started_again() {
         let started = |before, now, millis| has_started(before, now, Duration::from_millis(millis));
-        // The same one, which was started just before, or long ago.
+        // The same server process, started just before or long ago.
         for (before, now, millis) in [
             (0, 0, 0),
             (0, 0, 900),
@@ -212,11 +212,11 @@ mod tests {
         ] {
             assert!(!started(before, now, millis), "{before} {now} {millis}");
         }
-        // Another one.
+        // A restarted server.
         for (before, now, millis) in [(1, 0, 300), (0, 0, 1100), (5, 1, 1200), (90_000, 2, 3000)] {
             assert!(started(before, now, millis), "{before} {now} {millis}");
         }
-        // A clock that was put back by a minute.
+        // The clock was set back by a minute.
         assert!(!started(90_000, 89_941, 1000));
     }
 }

@@ -1,7 +1,7 @@
-//! A change of a server as one list of steps: shown as a table, confirmed, carried out, and put back where a step fails.
+//! A change of a server as a list of steps: shown as a table, confirmed, executed, and undone if a step fails.
 //!
-//! [`crate::enable`], [`crate::disable`] and [`switch`] look at a server and make a [`Plan`]. The command and the console show it and carry
-//! it out. A rolling change of a cluster is a loop around that.
+//! [`crate::enable`], [`crate::disable`] and [`switch`] make a [`Plan`] for a server. The command and the console show
+//! and execute it. A rolling change of a cluster is a loop around that.
 
 use crate::failure::Failure;
 use crate::process::Process;

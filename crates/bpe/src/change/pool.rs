@@ -1,4 +1,4 @@
-//! The steps that lower InnoDB's buffer pool for the memory that the extension takes, and put it back.
+//! Steps that lower InnoDB's buffer pool by the extension's memory, and restore it.
 
 use super::{Row, Run, Step};
 use crate::failure::Failure;
@@ -6,12 +6,12 @@ use crate::pool::{self, Pool};
 use crate::record::Record;
 use crate::size::human;
 
-/// Why nobody knows what the pool was.
+/// Why the original pool size is unknown.
 pub const NO_RECORD: &str = "there is no record here of its size without the extension, which may have been switched on \
                              from another host or by another user";
 
-/// Lowers the pool by what the extension really takes. `pool` is the pool without the extension, `expected` the expected memory in bytes. The
-/// record keeps the size of before, so that `bpe disable` finds it. The error is why the pool stays.
+/// Lowers the pool by the extension's actual memory. `pool` is the pool without the extension, `expected` the expected
+/// memory in bytes. The record keeps the previous size for `bpe disable`. The error is the reason why the pool stays.
 pub fn lower(pool: Pool, expected: u64) -> Result<Step, String> {
     let Some(lowered) = pool.lowered_for(expected) else {
         return Err(stays(pool, expected));
@@ -50,7 +50,7 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
     if wanted == pool.size {
         return Ok(());
     }
-    // Before it is done, so that it can be undone whatever happens.
+    // Record it before the change, so that it can always be undone.
     run.record(|record| record.lower(pool.size, wanted))?;
     if wanted == now {
         return Ok(());
@@ -64,7 +64,7 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
                     "innodb_buffer_pool_size could not be lowered: {why}"
                 )));
             }
-            // The extension works without it; the pool is a matter of memory alone.
+            // The extension works anyway; a pool that is not lowered only uses more memory.
             run.tell(format!(
                 "innodb_buffer_pool_size could not be lowered: {why}"
             ));
@@ -90,7 +90,7 @@ fn undo(run: &mut Run<'_>, before: u64) {
     );
 }
 
-/// What the pool goes back to when the extension goes; None where it has that size. The error is why it stays as it is.
+/// The pool size to restore when the extension is removed; `None` if the pool has that size. The error is the reason why the pool stays.
 pub fn original(record: Option<&Record>, now: u64) -> Result<Option<u64>, String> {
     let Some(record) = record else {
         return Err(NO_RECORD.to_owned());
@@ -105,7 +105,7 @@ pub fn original(record: Option<&Record>, now: u64) -> Result<Option<u64>, String
     }
 }
 
-/// Puts the pool back from `now` to `before`, both in bytes.
+/// Restores the pool from `now` to `before`, both in bytes.
 pub fn restore(now: u64, before: u64) -> Step {
     let row = Row::new(
         "innodb_buffer_pool_size",
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(original(Some(&record), 1024), Ok(None));
         record.lower(1024, 1020);
         record.lower(1024, 1000);
-        // 1020 is what an option file may start the server with.
+        // A server may start with 1020 from an option file.
         for now in [1020, 1000] {
             assert_eq!(original(Some(&record), now), Ok(Some(1024)));
         }

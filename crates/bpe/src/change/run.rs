@@ -14,7 +14,7 @@ use crate::record::{Place, Record};
 use crate::server::{Server, error_code};
 use crate::told::Told;
 
-/// Of a variable that the server does not have.
+/// The server does not have the variable.
 const UNKNOWN_VARIABLE: u16 = 1193;
 const STARTED_AGAIN: &str = "\n  The server has started again.";
 
@@ -345,7 +345,8 @@ impl<'a> Run<'a> {
         record.unwrap_or_default()
     }
 
-    /// Changes the record and writes it. Steps call this before they act, so `bpe disable` can clean up even after the death of this process.
+    /// Changes the record and writes it. Steps call this before they act, so that `bpe disable` can clean up even if this
+    /// process dies.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,6 +1,6 @@
-//! Switching an installed extension by global variables, with the buffer pool: lowered for the memory that the extension
-//! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
-//! `bpe disable` finds it.
+//! Switches an installed extension by global variables, and resizes the buffer pool. Switching on lowers the pool by
+//! the memory that the extension takes, and switching off restores it. The record of `bpe enable` holds the original
+//! pool size, so `bpe disable` finds it.
 
 use interface::variables;
 
@@ -21,10 +21,11 @@ use crate::state::wait_until_active;
 const UNTIL_RESTART: &str =
     "this holds until the server's next start, which follows its option files";
 
-/// Looks at a server on which the plugin is installed, and changes nothing. `path` and `size`, in bytes: what it has, if not given.
+/// Plans the switch of a server that has the plugin, without changing anything. `path` and `size` (bytes) default to
+/// the server's settings.
 ///
 /// # Errors
-/// What stands in the way.
+/// Why the switch is impossible.
 pub fn plan(
     server: &mut Server,
     on: bool,
@@ -66,7 +67,7 @@ pub fn plan(
             Ok(())
         }));
         match pool::original(record.as_ref(), pool.size) {
-            // The extension is off, which is what was asked for; the pool is a matter of memory alone.
+            // The extension is already off as requested. A pool that stays lowered only wastes memory, so this step may fail.
             Ok(Some(before)) => plan.add(pool::restore(pool.size, before).dispensable()),
             Ok(None) => {}
             Err(why) => plan.notes.push(pool_stays(&why)),
@@ -110,7 +111,7 @@ pub fn plan(
         .map(|(name, value, before)| Row::setting(name, Some(before), value));
     let rows = rows.chain((!was_on).then(|| switched("ON"))).collect();
     plan.add(Step::new("set and switch on", rows, move |run| {
-        // Off and on, as only switching on says at once what is wrong with the new settings.
+        // Switch off first: only switching on validates the new settings at once.
         if was_on && changes {
             run.set("bpe_enabled", "OFF", "ON")?;
         }
@@ -132,9 +133,9 @@ pub fn plan(
         let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
         let expected = expected_memory(size, page_size);
         let step = match &record {
-            // Nobody would put it back.
+            // Without a record, nothing would restore the pool.
             None => Err(pool_stays(pool::NO_RECORD)),
-            // Lowered before and not touched since: count from what it was.
+            // The pool was lowered before and not resized since: start from its original size.
             Some(record) => {
                 let size = record.original(pool.size).unwrap_or(pool.size);
                 pool::lower(Pool { size, ..pool }, expected)
@@ -148,7 +149,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// On the server's own host a bad path is refused before anything is changed.
+/// On the server's own host, refuses a bad path before anything changes.
 fn check_path(
     server: &mut Server,
     process: &Process,

@@ -1,29 +1,29 @@
-//! Which servers belong together: those that the file puts into one cluster, and those that say so themselves, as nodes of one
-//! Galera cluster or replication group, or as replica and source.
+//! Groups servers into clusters: by the servers file, or by their own replication state (nodes of a Galera cluster or
+//! replication group, replica and source).
 
 use super::membership::{Membership, Role};
 
-/// A server as far as it is known.
+/// A server and its known cluster state.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     pub name: &'a str,
-    /// The cluster that the file puts it in.
+    /// Cluster name in the servers file.
     pub cluster: Option<&'a str>,
-    /// What it said, now or when it last answered.
+    /// Its state, now or at the last answer.
     pub membership: Option<&'a Membership>,
 }
 
-/// Servers that belong together.
+/// Servers of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
-    /// By the file, not by what they say.
+    /// Whether the servers file defines the cluster.
     pub configured: bool,
-    /// Their numbers, in the order of the file.
+    /// Indexes of the servers, in the order of the file.
     pub members: Vec<usize>,
 }
 
-/// Puts servers together. A server that belongs to nobody is in none.
+/// Groups servers into clusters. A server without relations is in none.
 pub fn groups(all: &[Known]) -> Vec<Group> {
     let mut part: Vec<usize> = (0..all.len()).collect();
     let same = |part: &mut [usize], a: usize, b: usize| {
@@ -43,7 +43,7 @@ pub fn groups(all: &[Known]) -> Vec<Group> {
             }
         }
     }
-    // What they say joins those of which at most one side has a place by the file.
+    // Reported relations join two sets of servers unless the file assigns both to clusters.
     for a in 0..all.len() {
         for b in 0..all.len() {
             if a == b || part[a] == part[b] || !says(all, a, b) {
@@ -67,7 +67,7 @@ pub fn groups(all: &[Known]) -> Vec<Group> {
             continue;
         }
         let mut name = configured.map_or_else(|| own_name(all, &members), str::to_owned);
-        // Many clusters have the name that Galera gives them.
+        // Many clusters keep Galera's default name.
         if found.iter().any(|group| group.name == name) {
             name = format!("{name} of {}", all[members[0]].name);
         }
@@ -80,7 +80,7 @@ pub fn groups(all: &[Known]) -> Vec<Group> {
     found
 }
 
-/// Whether `a` says that it belongs to `b`.
+/// Whether `a` reports that it belongs to the same cluster as `b`, or replicates from it.
 fn says(all: &[Known], a: usize, b: usize) -> bool {
     let (Some(one), Some(other)) = (all[a].membership, all[b].membership) else {
         return false;
@@ -92,7 +92,7 @@ fn says(all: &[Known], a: usize, b: usize) -> bool {
     source_of(all, one).contains(&b)
 }
 
-/// Which of all is a source of this replica. Where numbers do not tell servers apart, none is.
+/// The sources of this replica. A source that matches several servers is left out.
 fn source_of(all: &[Known], replica: &Membership) -> Vec<usize> {
     let of = |source: &super::membership::Source| {
         let fits = |server: &Membership| match (&source.uuid, &server.uuid) {
@@ -123,8 +123,8 @@ fn own_name(all: &[Known], members: &[usize]) -> String {
     })
 }
 
-/// The roles of a group's members, in their order: a server from which another one of them replicates is a primary, even if
-/// it could not be seen at it.
+/// Roles of a group's members, in their order. A server that another member replicates from is a primary, even if its
+/// own status does not show that.
 pub fn roles(all: &[Known], members: &[usize]) -> Vec<Role> {
     let sources: Vec<usize> = members
         .iter()
@@ -143,10 +143,10 @@ pub fn roles(all: &[Known], members: &[usize]) -> Vec<Role> {
         .collect()
 }
 
-/// Why nobody can say which of these is to be changed last.
+/// Checks that the order of a rolling change is well defined.
 ///
 /// # Errors
-/// In words, with what to do.
+/// The reason and an advice.
 pub fn check(all: &[Known], group: &Group) -> Result<(), (String, String)> {
     let roles = roles(all, &group.members);
     let named = |wanted: fn(Role) -> bool| -> Vec<&str> {
@@ -158,7 +158,7 @@ pub fn check(all: &[Known], group: &Group) -> Result<(), (String, String)> {
             .map(|(i, _)| all[*i].name)
             .collect()
     };
-    // A group may have several: any of them may be written to.
+    // A replication group may have several primaries, because any of them accepts writes. They are not counted here.
     let primaries = named(|role| matches!(role, Role::Primary | Role::Standalone));
     if primaries.len() > 1 {
         return Err((
@@ -190,7 +190,7 @@ pub fn check(all: &[Known], group: &Group) -> Result<(), (String, String)> {
     Ok(())
 }
 
-/// The members in the order in which they are changed: replicas first, the primary last.
+/// The members in the order of a rolling change: replicas first, the primary last.
 pub fn order(all: &[Known], group: &Group) -> Vec<usize> {
     let roles = roles(all, &group.members);
     let mut order: Vec<(u8, usize)> = group
@@ -312,7 +312,7 @@ pub mod tests {
             .map(|group| (group.name.as_str(), group.members.clone()))
             .collect();
         assert_eq!(names, [("shop", vec![0, 2]), ("other", vec![1])]);
-        // A server that does not answer stays where the file puts it.
+        // A server that does not answer stays in the cluster that the file assigns.
         let lost = Known {
             name: "l",
             cluster: Some("shop"),

@@ -1,4 +1,4 @@
-//! Asks several servers at once what they are, so that one that hangs keeps nobody waiting for the others.
+//! Polls several servers in parallel, so that one that hangs does not delay the others.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::failure::{Exit, Failure};
 use crate::server::Server;
 use crate::servers_file::Named;
 
-/// How long an answer is waited for.
+/// Answer timeout.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server said.
+/// State of a server that answered.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub membership: Membership,
@@ -31,16 +31,16 @@ impl Seen {
     }
 }
 
-/// A server of a file, and how to reach it.
+/// A server of the servers file, and its address.
 #[derive(Clone)]
 pub struct Node {
     pub name: String,
-    /// The cluster that the file puts it in.
+    /// Cluster name in the servers file.
     pub cluster: Option<String>,
     pub target: Target,
 }
 
-/// What is known of each of them after a look.
+/// Combines the servers with their polled states.
 pub fn known<'a>(nodes: &'a [Node], seen: &'a [Result<Seen, Failure>]) -> Vec<Known<'a>> {
     nodes
         .iter()
@@ -53,7 +53,7 @@ pub fn known<'a>(nodes: &'a [Node], seen: &'a [Result<Seen, Failure>]) -> Vec<Kn
         .collect()
 }
 
-/// Asks for passwords where that is wished, one after the other.
+/// Resolves the servers' addresses. Asks for passwords one after the other, where requested.
 ///
 /// # Errors
 /// When an option file or an address cannot be used, or two servers have the same name.
@@ -71,14 +71,15 @@ pub fn nodes(servers: &[Named]) -> Result<Vec<Node>, Failure> {
         .collect()
 }
 
-/// Asks all of them, in the order of `nodes`. Who has not said all within `patience` does not answer; nobody waits for it any more.
+/// Polls all servers, and returns results in the order of `nodes`. A server without a complete answer within `patience`
+/// counts as unreachable.
 pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> {
     let (said, answers) = mpsc::channel();
     let deadline = Instant::now() + patience;
     for (number, node) in nodes.iter().enumerate() {
         let mut target = node.target.clone();
         let said = said.clone();
-        // One that cannot be started says nothing, either.
+        // If the thread cannot start, its server counts as unreachable.
         let _ = std::thread::Builder::new()
             .name("look".into())
             .spawn(move || {
@@ -137,7 +138,7 @@ mod tests {
         ];
         let seen = at_all(&nodes, Duration::from_secs(1));
         let why = |i: usize| seen[i].as_ref().unwrap_err().what.clone();
-        // Logging in alone may take twice as long, and would say so in other words.
+        // The login alone may take twice as long, and would fail with another message.
         assert!(why(0).contains("longer than 1 s"), "{}", why(0));
         assert!(why(1).contains("cannot connect"), "{}", why(1));
     }

@@ -1,7 +1,7 @@
-//! What a server is among others, by SQL: primary, replica, Galera node, member of a replication group, or none of these.
+//! A server's cluster role by SQL: primary, replica, Galera node, group member, or standalone.
 //!
-//! Three short statements, or five for a member of a group. What the account may not see is no error: the rest is told, and
-//! [`Membership::unseen`] says which right is missing.
+//! Runs three short statements, or five for a group member. Missing privileges are no error: the result contains what
+//! the account may see, and [`Membership::unseen`] names the missing grant.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::server::{Flavour, Server, Version, error_code};
 
 /// ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_DBACCESS_DENIED_ERROR.
 const DENIED: [u16; 3] = [1227, 1142, 1044];
-/// Since when `SHOW REPLICA STATUS` is understood by MySQL.
+/// First MySQL version with `SHOW REPLICA STATUS`.
 const SAYS_REPLICA: Version = Version {
     major: 8,
     minor: 0,
@@ -29,16 +29,16 @@ const STATUS: &str = "'wsrep_local_state_comment','wsrep_cluster_status','wsrep_
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Neither replicates nor is replicated from, as far as can be seen.
+    /// Neither a replica nor visibly a source.
     Standalone,
-    /// Others replicate from it, and it from nobody.
+    /// A source of other servers that itself replicates from none.
     Primary,
     Replica,
-    /// All nodes of Galera are equal.
+    /// All Galera nodes are equal.
     Galera,
     GroupPrimary,
     GroupSecondary,
-    /// The account may not see it.
+    /// The account lacks the privilege to see it.
     Unknown,
 }
 
@@ -56,13 +56,13 @@ impl Role {
         }
     }
 
-    /// Whether applications write there, so that it is what others are warmed by.
+    /// Whether applications write there. Such a server is the source that others are warmed from.
     pub fn is_primary(self) -> bool {
         matches!(self, Self::Primary | Self::GroupPrimary | Self::Standalone)
     }
 }
 
-/// Whom a replica replicates from, as far as it knows.
+/// A replica's source, as far as the replica knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub server_id: u64,
@@ -71,41 +71,41 @@ pub struct Source {
     pub port: u64,
 }
 
-/// A server's place among others.
+/// A server's cluster role and state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
     pub role: Role,
-    /// In the server's own words, such as `Synced`, `ONLINE` or `SQL thread: No`; empty for a server that has none. Without the texts
-    /// of errors, which may quote rows.
+    /// State in the server's terms, such as `Synced`, `ONLINE` or `SQL thread: No`; empty for a standalone server.
+    /// Excludes error texts, which may quote rows.
     pub state: String,
-    /// Those texts, for whoever may see them.
+    /// The error texts, for authorized readers only.
     pub errors: String,
-    /// It takes part and follows: Synced, ONLINE, both threads of a replica running. A server without others is, too.
+    /// Whether it participates and follows: Synced, ONLINE, or both replica threads running. Also true for a standalone server.
     pub in_step: bool,
-    /// Seconds it is behind; `None` where that cannot be told. A Galera node that is Synced is not: flow control sees to that.
+    /// Replication lag in seconds; `None` if unknown. A synced Galera node has none, because of flow control.
     pub lag_s: Option<f64>,
-    /// Seconds by which a replica is late on purpose.
+    /// Configured delay of a replica in seconds.
     pub delay_s: u64,
-    /// What waits to be applied at a Galera node.
+    /// Write sets that a Galera node has yet to apply.
     pub write_sets: Option<u64>,
-    /// Nobody but administrators writes there.
+    /// Only administrators can write there.
     pub read_only: bool,
-    /// The name that the cluster has for itself: Galera's, or that of the replication group.
+    /// The cluster's name for itself: Galera's, or that of the replication group.
     pub cluster: Option<String>,
-    /// What tells Galera's clusters apart, whose names are often the same.
+    /// Distinguishes Galera clusters, which often have equal names.
     pub cluster_id: Option<String>,
-    /// How many nodes its cluster has, as it sees it.
+    /// Number of nodes in its cluster, as the node sees it.
     pub nodes: Option<u64>,
     pub server_id: u64,
     pub uuid: Option<String>,
     pub port: u64,
     pub sources: Vec<Source>,
-    /// What the account may not see, with the GRANT that is missing.
+    /// What the account may not see, with the missing GRANT.
     pub unseen: Vec<String>,
 }
 
 impl Membership {
-    /// Asks the server.
+    /// Reads it from the server.
     ///
     /// # Errors
     /// When it does not answer.
@@ -156,7 +156,7 @@ impl Membership {
         self.lag_s = self.in_step.then_some(0.0);
         self.nodes = text("wsrep_cluster_size").parse().ok();
         let id = text("wsrep_cluster_state_uuid");
-        // A node that has not joined yet has none.
+        // A node that has not joined yet has no id.
         self.cluster_id = (id.chars().any(|c| c != '0' && c != '-')).then(|| id.to_owned());
         self.state = state.to_owned();
         self.write_sets = text("wsrep_local_recv_queue").parse().ok();
@@ -195,7 +195,7 @@ impl Membership {
         let known = members.iter().filter(|(id, _)| !id.is_empty()).count();
         self.nodes = Some(known as u64);
         self.lag_s = None;
-        // It says ONLINE all the same, and the others may have a primary of their own.
+        // A member without a majority still reports ONLINE, and the other members may have elected another primary.
         if is_cut_off(known, members.iter().map(|(_, words)| words.as_str())) {
             self.state = format!("{state}, without a majority");
             self.in_step = false;
@@ -251,7 +251,7 @@ impl Membership {
                     self.role = Role::Primary;
                 }
             }
-            // These may be seen by everybody, on MariaDB.
+            // On MariaDB every account may see this status.
             None if count("slaves_running") > 0 => self.role = Role::Replica,
             None => {}
         }
@@ -278,7 +278,7 @@ impl Membership {
             .try_fold(0.0, |most: f64, behind| Some(most.max(behind?)));
     }
 
-    /// What a statement says; `None` where the account may not see it, which is noted.
+    /// Runs a query; returns `None` and records the missing grant if the account lacks the privilege.
     fn may_see<T>(
         &mut self,
         server: &mut Server,
@@ -301,12 +301,12 @@ impl Membership {
         }
     }
 
-    /// Seconds by which it is later than it is on purpose.
+    /// Lag in seconds beyond the configured delay.
     pub fn late_s(&self) -> Option<f64> {
         self.lag_s.map(|lag| (lag - self.delay_s as f64).max(0.0))
     }
 
-    /// In a line: role, state and lag.
+    /// Role, state and lag in one line.
     pub fn words(&self) -> String {
         let mut words = self.role.words().to_owned();
         if !self.state.is_empty() {
@@ -322,13 +322,13 @@ impl Membership {
     }
 }
 
-/// Whether a member of a group of so many sees so few of them that it is no majority. `all`: state and role of each.
+/// Whether a group member lacks a majority. `known` is the number of members, and `all` has the state and role of each.
 fn is_cut_off<'a>(known: usize, all: impl Iterator<Item = &'a str>) -> bool {
     let away = all.filter(|words| words.starts_with("UNREACHABLE")).count();
     away > 0 && away * 2 >= known
 }
 
-/// One source of a replica.
+/// One replication channel of a replica.
 struct Channel {
     name: String,
     source: Source,
@@ -341,7 +341,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// MariaDB, and MySQL before and after it renamed the columns.
+    /// MariaDB's column names, and MySQL's before and after their renaming.
     fn of(row: &mysql::Row) -> Self {
         let text = |names: [&str; 2]| {
             names
@@ -380,7 +380,7 @@ impl Channel {
         }
     }
 
-    /// What does not run, in words.
+    /// The replica threads that do not run, in words.
     fn stopped(&self) -> Option<String> {
         if self.io == "Yes" && self.sql == "Yes" {
             return None;
@@ -397,7 +397,7 @@ impl Channel {
     }
 }
 
-/// Replicas that fetch from a MySQL server; those that the account does not see are not counted.
+/// Number of replicas that fetch from a MySQL server. Counts only sessions that the account may see.
 fn dumps(server: &mut Server) -> u64 {
     if server.is_mariadb() {
         return 0;

@@ -1,10 +1,9 @@
-//! Servers that belong together: what each is among them, how far it is behind, how warm, and what follows for a change of
-//! all of them or for whoever sends it traffic.
+//! Clusters of servers: each server's role, lag and cache warmth, and the consequences for cluster-wide changes and for traffic.
 //!
-//! [`membership`] reads a server's place by SQL, [`warmth`] how warm it is. [`look`] asks several servers at once, [`group`]
-//! puts together who belongs together. [`ready`] judges whether a node may get traffic, [`worse`] whether a change has done it
-//! harm, [`waiting`] waits until a node follows again, and [`rolling`] changes one node after the other, as long as all stand as
-//! they should ([`standing`]).
+//! [`membership`] reads a server's role by SQL, and [`warmth`] its warmth. [`look`] polls several servers at once, and
+//! [`group`] forms clusters. [`ready`] judges whether a node may get traffic, and [`worse`] whether a change did harm.
+//! [`waiting`] waits until a node follows again. [`rolling`] changes one node after the other while [`standing`]
+//! confirms that all others are in order.
 
 pub mod group;
 pub mod look;

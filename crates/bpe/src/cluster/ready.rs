@@ -1,7 +1,7 @@
-//! Whether a node may get traffic: it answers, takes part, is not far behind, and is warm.
+//! Readiness of a node for traffic: it answers, participates, is not far behind, and is warm.
 //!
-//! Warmth never takes the last node away. A cold node is held back only while another one of its group is ready and warm enough;
-//! below two candidates warmth is ignored.
+//! Warmth never removes the last node. A cold node is held back only while another node of its group is ready and warm
+//! enough. With fewer than two candidates, warmth is ignored.
 
 use super::look::Seen;
 use super::membership::Role;
@@ -55,10 +55,10 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A node as it was last seen.
+/// A node's last known state.
 pub struct Node<'a> {
     pub name: &'a str,
-    /// As its group knows it.
+    /// Role within its group.
     pub role: Role,
     pub seen: Result<&'a Seen, &'a Failure>,
 }
@@ -66,25 +66,24 @@ pub struct Node<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub ready: bool,
-    /// In a line.
+    /// One line.
     pub reason: String,
-    /// Percent of the traffic that it should have among others: its warmth, or 100; at least 1, so that a group of cold nodes
-    /// still serves.
+    /// Share of traffic in percent relative to other nodes: its warmth, or 100. At least 1, so that a group of cold nodes still serves.
     pub weight: u8,
 }
 
-/// Whether applications could write to it.
+/// Whether applications can write to it.
 fn takes_writes(node: &Node) -> bool {
     let seen = node.seen.map(|seen| &seen.membership);
     node.role.is_primary() && seen.is_ok_and(|seen| seen.in_step && !seen.read_only)
 }
 
-/// A server that others follow, or a group's.
+/// Whether it is a primary that other servers follow, or a group's primary.
 fn is_followed(node: &Node) -> bool {
     matches!(node.role, Role::Primary | Role::GroupPrimary)
 }
 
-/// Another node that takes writes, so that this one may not be the primary. A group may have several primaries.
+/// Another node that accepts writes, so that this one may not be the primary. A replication group may have several primaries.
 fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
     let node = &nodes[number];
     let others = nodes.iter().enumerate().filter(|(i, _)| *i != number);
@@ -94,7 +93,7 @@ fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
     })
 }
 
-/// What keeps a node from traffic besides warmth.
+/// Why a node must not get traffic, apart from warmth.
 fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Option<String> {
     let node = &nodes[number];
     let seen = match node.seen {
@@ -126,7 +125,7 @@ fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> O
             ));
         }
     }
-    // One that was the primary, say. It gets nothing of what is written now.
+    // For example a former primary: it does not receive current writes.
     if node.role == Role::Standalone {
         if let Some(primary) = nodes
             .iter()
@@ -148,11 +147,10 @@ fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> O
     }
 }
 
-/// What a check without a token may tell of a node: its role, lag and warmth, and no text that comes from a server or names an
-/// account.
+/// The state that a check without a token may see: role, lag and warmth. Removes texts that come from the server or name an account.
 ///
 /// # Errors
-/// When the node does not answer.
+/// The node does not answer.
 pub fn for_strangers(seen: Result<Seen, Failure>) -> Result<Seen, Failure> {
     let mut seen = seen.map_err(|_| Failure::new(Exit::Connect, "it does not answer"))?;
     let membership = &mut seen.membership;
@@ -167,17 +165,17 @@ pub fn for_strangers(seen: Result<Seen, Failure>) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-/// How warm a node is; `None` where nothing says that it is cold.
+/// Warmth of a node in percent; `None` if nothing indicates that it is cold.
 fn percent_of(node: &Node, limits: &Limits) -> Option<f64> {
     let known = node.seen.ok().and_then(|seen| seen.warmth.percent);
-    // It is what the others are warmed by.
+    // The other nodes are warmed from it.
     if node.role.is_primary() {
         return None;
     }
     known.or(limits.require_list.then_some(0.0))
 }
 
-/// Judges the node of this number. `nodes`: all of its group.
+/// Judges the node with this index. `nodes` is its whole group.
 pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Verdict {
     let node = &nodes[number];
     if let Some(why) = obstacle(number, nodes, limits, wanted) {
@@ -276,7 +274,7 @@ mod tests {
         assert!(!verdict.ready && verdict.weight == 41, "{verdict:?}");
         assert!(verdict.reason.contains("41 % warm"), "{verdict:?}");
         assert!(judge(1, &both, &LIMITS, Wanted::Replica).ready);
-        // Alone, or among cold ones, it serves.
+        // Alone or among cold nodes, a cold node serves.
         let alone = [node(&cold)];
         let verdict = judge(0, &alone, &LIMITS, Wanted::Any);
         assert!(
@@ -295,7 +293,7 @@ mod tests {
                 .ready
             );
         }
-        // The warm one is far behind: it is no candidate.
+        // The warm node is too far behind to be a candidate.
         let mut behind = warm.clone();
         behind.membership.lag_s = Some(60.0);
         let both = [node(&cold), node(&behind)];
@@ -316,7 +314,7 @@ mod tests {
         let both = [node(&primary), node(&cold)];
         assert!(judge(0, &both, &LIMITS, Wanted::Any).ready);
         assert!(!judge(0, &both, &LIMITS, Wanted::Replica).ready);
-        // The only replica.
+        // It is the only replica.
         assert!(judge(1, &both, &LIMITS, Wanted::Replica).ready);
         assert!(!judge(1, &both, &LIMITS, Wanted::Any).ready);
     }
@@ -333,7 +331,7 @@ mod tests {
             seen(server(9, Role::Primary), None),
             seen(replica(1, 9), Some(100.0)),
         );
-        // It came back, and nobody has told it that another one was promoted.
+        // The former primary is back and does not know about the promotion.
         let all = [
             named("old", &old),
             named("new", &new),
@@ -345,20 +343,20 @@ mod tests {
         assert!(reason.contains("follows nobody, while new is"), "{reason}");
         assert_eq!(why(1, &all, Wanted::Primary), None);
         assert_eq!(why(2, &all, Wanted::Replica), None);
-        // Nobody follows either: none of them is known to be right.
+        // Without replicas on either side, neither is known to be the primary.
         let other = seen(server(9, Role::Standalone), None);
         let both = [named("old", &old), named("other", &other)];
         assert!(
             why(0, &both, Wanted::Primary).is_some() && why(1, &both, Wanted::Primary).is_some()
         );
-        // One is read-only.
+        // One of them is read-only.
         let mut old = old.clone();
         old.membership.read_only = true;
         let both = [named("old", &old), named("other", &other)];
         let reason = why(0, &both, Wanted::Primary).unwrap();
         assert!(reason.contains("read-only"), "{reason}");
         assert_eq!(why(1, &both, Wanted::Primary), None);
-        // A group with several primaries.
+        // A replication group with several primaries.
         let member = |id| seen(server(id, Role::GroupPrimary), None);
         let (a, b) = (member(1), member(2));
         let both = [named("a", &a), named("b", &b)];

@@ -1,8 +1,9 @@
 //! A change of several servers, one after the other: replicas first, the primary last.
 //!
-//! All are looked at and every plan is made before anything is changed. Then each server is watched, changed, waited for until it is
-//! in step and not behind, and watched again. The first that fails, leaves, or is worse off by its own figures ([`worse`]) ends it;
-//! what was done to servers before stays, and the report says how to go on or back.
+//! Reads the state of all servers and makes every plan before the first change. Then each server is watched, changed,
+//! watched again once it is in step and not behind. The first server that fails, leaves, or has worse figures
+//! ([`worse`]) stops the change. Servers changed before stay as they are, and the report tells how to continue or
+//! revert.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -36,26 +37,26 @@ pub struct Pace {
     pub watch: u64,
 }
 
-/// The change.
+/// A change that is applied to each server.
 pub trait Change {
-    /// Whether the extension is on after it.
+    /// Whether the extension is on afterwards.
     fn is_on(&self) -> bool;
 
     /// The command that undoes it.
     fn back(&self) -> String;
 
-    /// Looks at a server, and changes nothing.
+    /// Plans the change of a server without changing anything.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// Why the change is impossible.
     fn plan(&self, server: &mut Server, node: usize) -> Result<Plan, Failure>;
 }
 
-/// How far it came.
+/// Progress of the rolling change.
 #[derive(Default)]
 struct Report {
     done: Vec<String>,
-    /// Where nothing had to be done.
+    /// Servers that needed no change.
     same: Vec<String>,
     failed: Option<String>,
     left: Vec<String>,
@@ -79,13 +80,13 @@ impl Report {
     }
 }
 
-/// Changes all servers of the file that belong to one cluster.
+/// Changes all servers of one cluster in the servers file.
 ///
 /// # Errors
-/// What stopped it, with what was done and what was not.
+/// The reason for stopping, with the servers changed and not reached.
 pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Result<Exit, Failure> {
     let seen = look::at_all(nodes, look::PATIENCE);
-    // Of one that does not answer nobody knows where it belongs.
+    // A server that does not answer may belong to any cluster, unless the file names one.
     let elsewhere = |node: &Node| match (&pace.cluster, &node.cluster) {
         (Some(wanted), Some(of)) => wanted != of,
         _ => false,
@@ -176,7 +177,7 @@ fn open(node: &Node) -> Result<Server, Failure> {
     })
 }
 
-/// The group that is meant, and the order of its members.
+/// The requested group and the order of its members.
 fn choose(
     nodes: &[Node],
     seen: &[Result<Seen, Failure>],
@@ -203,7 +204,7 @@ fn choose(
             ))
             .advise("choose one with --cluster NAME"));
         }
-        // Servers that say nothing of each other are all that the file names.
+        // Without relations between them, the group must contain all servers of the file.
         None => match groups
             .pop()
             .filter(|group| group.members.len() == nodes.len())
@@ -226,7 +227,7 @@ fn choose(
     Ok((group, order))
 }
 
-/// Servers of the file that belong to nobody.
+/// The error about servers of the file that belong to no cluster.
 fn lonely(nodes: &[Node], known: &[Known]) -> Failure {
     let groups = group::groups(known);
     let alone: Vec<_> = (0..nodes.len())
@@ -240,7 +241,7 @@ fn lonely(nodes: &[Node], known: &[Known]) -> Failure {
     .advise("give servers that belong together the same `cluster = \"NAME\"` in the file")
 }
 
-/// Changes one. Returns whether anything had to be done.
+/// Changes one server. Returns whether it needed a change.
 fn one(
     nodes: &[Node],
     order: &[usize],
@@ -283,7 +284,7 @@ fn one(
     Ok(true)
 }
 
-/// How a server is doing, in a line.
+/// A server's figures in one line.
 fn told_of(window: &Window) -> String {
     let figures = &window.figures;
     let hits = figures

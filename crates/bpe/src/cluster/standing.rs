@@ -1,12 +1,12 @@
-//! How the servers of a cluster stand before the next one is changed: all take part, none is behind, and the primary is still the same.
+//! Preconditions for changing the next server of a cluster: all participate, none is behind, and the primary is unchanged.
 
 use super::membership::Membership;
 use crate::failure::Failure;
 
-/// Why no server is to be changed while this one is as it is.
+/// Checks whether this server's state permits changes of the cluster.
 ///
 /// # Errors
-/// In words.
+/// The reason, as a message.
 pub fn check(name: &str, membership: &Membership, max_lag_s: f64) -> Result<(), String> {
     if !membership.in_step {
         return Err(format!("{name} is {}", membership.words()));
@@ -19,7 +19,7 @@ pub fn check(name: &str, membership: &Membership, max_lag_s: f64) -> Result<(), 
     }
 }
 
-/// Which of these applications may write to, in order.
+/// Indexes of the servers that applications may write to, in order.
 pub fn primaries<'a>(all: impl Iterator<Item = (usize, &'a Membership)>) -> Vec<usize> {
     let mut found: Vec<usize> = all
         .filter(|(_, membership)| membership.role.is_primary())
@@ -29,11 +29,11 @@ pub fn primaries<'a>(all: impl Iterator<Item = (usize, &'a Membership)>) -> Vec<
     found
 }
 
-/// Sees that no server has left, fallen behind or changed its role since the change began: a second one must not be taken away. `seen`: the
-/// servers by name; `began`: the numbers of those that were primaries.
+/// Checks that no server has left, fallen behind or changed its role since the rolling change began. A change must not
+/// take a second server away. `seen`: servers by name; `began`: indexes of the primaries at the start.
 ///
 /// # Errors
-/// Why none is to be changed now.
+/// Why no server may be changed now.
 pub fn still(
     seen: Vec<(&str, Result<Membership, Failure>)>,
     max_lag_s: f64,

@@ -1,4 +1,4 @@
-//! Waiting for a server that was changed until it follows the others again.
+//! Waits until a changed server follows the others again.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +6,16 @@ use super::look::Seen;
 use crate::failure::Failure;
 use crate::observe::Observer;
 
-/// Between two looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A server that has not answered for so long has left: it is not waited for as long as one that catches up.
+/// A server without an answer for this long has left. The limit is shorter than for one that catches up.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
-/// Waits until the server is in step and at most so many seconds behind, beyond what it is on purpose. `say` gets what is waited for, when that changes.
+/// Waits until the server is in step and at most this many seconds behind, excluding a configured delay. `say` gets the
+/// awaited condition whenever it changes.
 ///
 /// # Errors
-/// It is not within `limit`, it has left, or `interrupted` says so.
+/// The condition is not met within `limit`, the server has left, or `interrupted` returns true.
 pub fn until_in_step(
     observer: &mut Observer,
     max_lag_s: f64,

@@ -1,20 +1,20 @@
-//! How warm a server is against the list of hot pages that it fetched last (`bpe warm`).
+//! Warmth of a server relative to the hot page list that it fetched last (`bpe warm`).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// As the plugin says it.
+/// As reported by the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Warmth {
-    /// Percent of the list that is in the extension or was read by the server itself; `None` without a list.
+    /// Percentage of the list that the extension has or the server has read; `None` without a list.
     pub percent: Option<f64>,
-    /// Seconds since the list came.
+    /// Age of the list in seconds.
     pub age_s: Option<u64>,
 }
 
 impl Warmth {
-    /// From status variables by lower-case name.
+    /// Reads it from status variables with lower-case names.
     pub fn of(status: &BTreeMap<String, String>) -> Self {
         let number = |name: &str| {
             let text = status.get(&format!("bpe_{name}"));

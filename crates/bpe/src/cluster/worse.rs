@@ -1,7 +1,7 @@
-//! Whether a server is worse off after a change than before, by its own figures.
+//! Whether a change made a server worse, judged by the server's own figures.
 //!
-//! The number of statements is none of them: what applications ask for changes by itself. Nor is the hit ratio, which begins at 0
-//! in a new cache.
+//! The statement rate does not count, because applications change their demand at any time. Neither does the hit ratio,
+//! which starts at 0 in a new cache.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use crate::failure::Failure;
 use crate::observe::{Figures, Observer};
 use crate::state::is_on;
 
-/// Running threads below which nothing piles up, and times those of before, as `bpe compare` judges.
+/// Running threads below which nothing counts as piled up, and the factor over the previous number. Same as in `bpe compare`.
 const FEW_THREADS: f64 = 8.0;
 const PILED_UP: f64 = 2.0;
-/// Reads that a latency must be of.
+/// Minimum number of reads for a latency.
 const FEW_READS: f64 = 200.0;
-/// Times the latency of before.
+/// Factor over the previous latency.
 const SLOWER: f64 = 2.0;
 
-/// What a server did over some seconds.
+/// A server's figures over some seconds.
 #[derive(Clone, Debug)]
 pub struct Window {
     pub figures: Figures,
-    /// Mean of the seconds.
+    /// Mean over the seconds.
     pub threads_running: f64,
-    /// At its end.
+    /// At the end of the window.
     pub seen: Seen,
 }
 
-/// In which figure a server is worse off.
+/// The figure in which a server is worse.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worse {
     /// `restart`, `state`, `replication`, `lag`, `errors`, `threads`, `cache-latency` or `data-latency`.
@@ -39,10 +39,10 @@ pub struct Worse {
 }
 
 impl Window {
-    /// Watches a server for so long, and for two readings at least.
+    /// Watches a server for this time, and for at least two readings.
     ///
     /// # Errors
-    /// When it does not answer, or `interrupted` says so.
+    /// The server does not answer, or `interrupted` returns true.
     pub fn of(
         observer: &mut Observer,
         length: Duration,
@@ -70,7 +70,7 @@ impl Window {
     }
 }
 
-/// In what a server is worse off, if it is. `on`: it was switched on, or changed while on.
+/// The figure in which the server is worse; `None` if there is none. `on`: the server was switched on, or changed while on.
 pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Option<Worse> {
     let worse = |figure, text: String| Some(Worse { figure, text });
     let (was, is) = (&before.figures, &after.figures);
@@ -105,7 +105,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
             + figures.audit_suspicions
             + figures.reads_given_up
     };
-    // They are counted anew where the cache was opened anew.
+    // Reopening the cache resets these counters.
     let known = if is_on(&was.state) { troubles(was) } else { 0 };
     if on && troubles(is) > known {
         return worse(
@@ -214,7 +214,7 @@ mod tests {
             changed(|after| after.threads_running = 9.0),
             Some("threads")
         );
-        // Fewer statements and no hit yet are nobody's fault.
+        // A lower statement rate and no hits yet do not count.
         assert_eq!(
             changed(|after| {
                 after.figures.qps = 0.0;

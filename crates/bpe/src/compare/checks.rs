@@ -1,4 +1,4 @@
-//! What a server must be for a comparison. Nothing is changed here.
+//! Preconditions of a comparison on a server. Nothing is changed here.
 
 use crate::connection::plain;
 use crate::failure::Failure;
@@ -10,21 +10,21 @@ use crate::server::Server;
 pub const BYPASS: &str = "bpe_bypass";
 pub const TIMEOUT: &str = "bpe_bypass_timeout";
 
-/// The server's lock that a comparison holds as long as its connection lives.
+/// Name of the server lock that a comparison's connection holds until it ends.
 const LOCK: &str = "bpe compare";
-/// Statements of a reading, which are not the load's.
+/// Statements of one reading, which are not part of the load.
 const OWN: f64 = 2.0;
-/// Statements per second below which there is nothing to compare.
+/// Minimum load in statements per second.
 const IDLE: f64 = 1.0;
-/// Seconds that a replica may be behind at the beginning.
+/// Maximum lag of a replica at the start, in seconds.
 const BEHIND: u64 = 10;
 
-/// What the comparison will change, as it was.
+/// Original values of the variables that the comparison will change.
 pub struct Checked {
     pub timeout: String,
 }
 
-/// Refuses a server on which nothing can be compared, and takes the lock.
+/// Takes the lock, and refuses a server on which a comparison makes no sense.
 pub fn check(server: &mut Server) -> Result<Checked, Failure> {
     report::require_plugin(server)?;
     let mut variables = server.variables("bpe\\_%")?;
@@ -62,13 +62,12 @@ pub fn check(server: &mut Server) -> Result<Checked, Failure> {
         ))
         .advise("wait until it has caught up"));
     }
-    // Where it is missing, no read has a time.
+    // Without this report, reads have no latencies.
     report::ask(server, "latency", "cannot tell how long reads take")?;
     Ok(Checked { timeout })
 }
 
-/// Seconds after which bypass ends by itself, unless a comparison is running that has set them. One that was killed leaves
-/// its own.
+/// The bypass timeout in seconds; `None` while a running comparison has set it. A killed comparison leaves its timeout set.
 pub fn timeout_in_force(server: &mut Server) -> Option<u64> {
     let timeout = server.value(&format!("SELECT @@GLOBAL.{TIMEOUT}")).ok()??;
     let seconds = timeout.parse().ok().filter(|seconds| *seconds > 0)?;
@@ -91,7 +90,7 @@ fn take_lock(server: &mut Server) -> Result<(), Failure> {
     .advise("wait until it has ended"))
 }
 
-/// Refuses a server that does nothing. The readings are the first and the last, and how many came after the first.
+/// Refuses an idle server. `readings` is the number of readings after the first one.
 pub fn check_load(first: &Sample, last: &Sample, readings: usize) -> Result<(), Failure> {
     let seconds = (last.taken - first.taken).as_secs_f64().max(1e-3);
     let statements = last.growth(first, "questions") as f64 - OWN * readings as f64;
@@ -104,7 +103,7 @@ pub fn check_load(first: &Sample, last: &Sample, readings: usize) -> Result<(), 
     )
 }
 
-/// Seconds that a replica is behind; `None` of other servers, and where the account may not know.
+/// A replica's lag in seconds; `None` for other servers, or without the privilege.
 pub fn seconds_behind(server: &mut Server) -> Option<u64> {
     let row: mysql::Row = server.row("SHOW REPLICA STATUS").ok()??;
     let value = |name: &str| row.get_opt::<u64, _>(name).and_then(Result::ok);

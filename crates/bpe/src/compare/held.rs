@@ -1,4 +1,4 @@
-//! What a comparison changes on a server, and putting it back: after the last slice, after a failure, and when it panics.
+//! Changes of a comparison on a server, and their restoration: after the last slice, after a failure, and on a panic.
 
 use super::checks::{BYPASS, Checked, TIMEOUT};
 use super::schedule::Side;
@@ -9,23 +9,23 @@ use crate::observe::{Observer, Sample};
 use crate::quote::{readable, sql_value};
 use crate::server::Server;
 
-/// Seconds that bypass lasts longer than a slice if nobody ends it.
+/// Seconds by which the bypass timeout exceeds a slice.
 const MARGIN: u64 = 5;
 
-/// The server's variables in the hand of a comparison. Dropping it puts them back.
+/// The server's variables while a comparison changes them. Dropping it restores them.
 pub struct Held<'a> {
     observer: &'a mut Observer,
     bypass: &'static str,
     timeout: u64,
-    /// Name and value, to be set in this order.
+    /// Name and value, in the order of restoration.
     to_put_back: Vec<(&'static str, String)>,
 }
 
 impl<'a> Held<'a> {
-    /// Prepares the server. Bypass does not begin yet.
+    /// Prepares the server, without starting bypass.
     ///
     /// # Errors
-    /// In the server's words; what had been changed was put back.
+    /// The server's own error; earlier changes were undone.
     pub fn take(
         observer: &'a mut Observer,
         checked: &Checked,
@@ -37,7 +37,8 @@ impl<'a> Held<'a> {
             timeout: wish.slice + MARGIN,
             to_put_back: vec![
                 (BYPASS, "OFF".to_owned()),
-                // Until here it ends bypass if this fails half-way. The change ends the control group.
+                // Restored last: until then the timeout ends bypass if the restoration fails half-way. This change also
+                // ends the control group.
                 (TIMEOUT, checked.timeout.clone()),
             ],
         };
@@ -45,10 +46,10 @@ impl<'a> Held<'a> {
         Ok(held)
     }
 
-    /// Begins a slice, and its timeout anew.
+    /// Begins a slice, which restarts the timeout.
     ///
     /// # Errors
-    /// In the server's words.
+    /// The server's own error.
     pub fn switch(&mut self, side: Side) -> Result<(), Failure> {
         let value = match side {
             Side::Serving => "OFF",
@@ -58,21 +59,21 @@ impl<'a> Held<'a> {
     }
 
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         self.observer.sample()
     }
 
     /// # Errors
-    /// When it cannot be reached.
+    /// The server is unreachable.
     pub fn server(&mut self) -> Result<&mut Server, Failure> {
         self.observer.server()
     }
 
-    /// Fails where somebody else has turned a switch.
+    /// Fails if another session has turned the switch, or if bypass timed out.
     ///
     /// # Errors
-    /// Says which.
+    /// The changed variable or state.
     pub fn expect(&self, side: Side, reading: &Sample) -> Result<(), Failure> {
         let wanted = match side {
             Side::Serving => "off",
@@ -104,10 +105,10 @@ impl<'a> Held<'a> {
         Err(failure)
     }
 
-    /// Puts everything back.
+    /// Restores all variables.
     ///
     /// # Errors
-    /// What could not be, and what to do.
+    /// The variables that could not be restored, and an advice.
     pub fn put_back(mut self) -> Result<(), String> {
         self.try_to_put_back()
     }
@@ -116,12 +117,12 @@ impl<'a> Held<'a> {
         let mut missing: Vec<(String, String)> = Vec::new();
         for (name, value) in std::mem::take(&mut self.to_put_back) {
             let sql = format!("SET GLOBAL {name} = {}", sql_value(&value));
-            // Without its timeout, bypass would last.
+            // If bypass could not be switched off, keep the timeout, which ends it.
             if let Some((_, why)) = missing.last().cloned() {
                 missing.push((sql, why));
                 continue;
             }
-            // Once more over another connection where the first one turns out to be lost.
+            // Retry over a new connection if the first one is lost.
             let result = match self.run(&sql) {
                 Err(failure) if failure.exit == Exit::Connect => self.run(&sql),
                 result => result,
@@ -144,7 +145,7 @@ impl<'a> Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Nothing is left to do after `put_back`.
+        // Does nothing after `put_back`.
         if let Err(why) = self.try_to_put_back() {
             crate::terminal::complain!("bpe: {why}");
         }

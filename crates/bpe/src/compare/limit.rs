@@ -1,42 +1,42 @@
-//! When bypass hurts so much that the comparison ends: judged each second, on the last two.
+//! Ends a comparison when bypass degrades the server too much. Judged each second, over the last two.
 
 use super::statistics::median;
 
-/// Slices of serving that the limit is taken from.
+/// Number of serving slices that the baseline is computed from.
 const REMEMBERED: usize = 3;
-/// Running threads below which nothing piles up.
+/// Running threads below which nothing counts as piled up.
 const FEW_THREADS: f64 = 8.0;
-/// Times the running threads of serving.
+/// Factor over the running threads while serving.
 const PILED_UP: f64 = 2.0;
-/// Standard deviations by which few statements vary from second to second by chance.
+/// Random variation of a statement count, in standard deviations.
 const BY_CHANCE: f64 = 3.0;
 
-/// A second of a slice.
+/// One second of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Second {
     pub seconds: f64,
     pub statements_per_s: f64,
-    /// At its end.
+    /// At the end of the second.
     pub threads_running: f64,
 }
 
-/// Why it ends.
+/// Why the comparison ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hurt {
-    /// Statements of the last two seconds, in percent of those that the same time had while serving.
+    /// Statements of the last two seconds, in percent of the expected number while serving.
     pub percent: f64,
     pub threads_running: f64,
     pub threads_running_serving: f64,
 }
 
-/// What the server did while it served, of late.
+/// The limit, and the server's recent performance while serving.
 pub struct Limit {
     percent: f64,
     serving: Vec<Second>,
 }
 
 impl Limit {
-    /// In percent of the statements per second.
+    /// `percent`: lower limit, relative to the statements per second while serving.
     pub fn new(percent: f64) -> Self {
         Self {
             percent,
@@ -44,7 +44,7 @@ impl Limit {
         }
     }
 
-    /// A slice of serving as a whole: its threads are the mean.
+    /// Adds a whole slice of serving; its thread count is the mean.
     pub fn served(&mut self, slice: Second) {
         if self.serving.len() == REMEMBERED {
             self.serving.remove(0);
@@ -52,7 +52,7 @@ impl Limit {
         self.serving.push(slice);
     }
 
-    /// What is known of serving, as a second of it.
+    /// The baseline: medians of the recorded slices, as one second.
     fn usual(&self) -> Option<Second> {
         let middle = |of: fn(&Second) -> f64| {
             let values: Vec<f64> = self.serving.iter().map(of).collect();
@@ -65,7 +65,7 @@ impl Limit {
         })
     }
 
-    /// Whether bypass hurts, by the seconds of its slice so far.
+    /// Checks the seconds of a bypass slice so far against the limit.
     pub fn exceeded(&self, slice: &[Second]) -> Option<Hurt> {
         let [.., one, two] = slice else { return None };
         let usual = self.usual()?;
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(exceeded(&[second(900.0, 3.0), second(200.0, 3.0)]), None);
         let hurt = exceeded(&[second(900.0, 3.0), second(200.0, 3.0), second(0.0, 3.0)]);
         assert_eq!(hurt.map(|hurt| hurt.percent), Some(10.0));
-        // As many statements, but they pile up.
+        // The statement rate is unchanged, but threads pile up.
         assert_eq!(exceeded(&[second(1000.0, 7.0); 2]), None);
         assert!(exceeded(&[second(1000.0, 8.0); 2]).is_some());
         assert_eq!(

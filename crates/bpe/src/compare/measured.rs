@@ -1,10 +1,10 @@
-//! What is measured of a slice: one number for each figure that is compared.
+//! Measurements of a slice: one number for each compared figure.
 
 use crate::observe::{Figures, Sample, Waits};
 
-/// A figure that is compared.
+/// A compared figure.
 pub struct Figure {
-    /// Its name in the report as JSON.
+    /// Its name in the JSON report.
     pub name: &'static str,
     pub title: &'static str,
     pub unit: Unit,
@@ -14,10 +14,10 @@ pub struct Figure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// In a second.
+    /// Per second.
     PerSecond,
     Microseconds,
-    /// Things that the title names.
+    /// A number of items, which the title names.
     Number,
 }
 
@@ -31,14 +31,14 @@ impl Unit {
     }
 }
 
-/// What was seen of a slice.
+/// Readings of a slice.
 struct Seen {
     figures: Figures,
     waits: Waits,
     threads_running: f64,
 }
 
-/// The first one is what the verdict is about.
+/// The verdict is about the first one.
 pub const FIGURES: [Figure; 8] = [
     Figure {
         name: "statements_per_s",
@@ -98,12 +98,12 @@ pub const FIGURES: [Figure; 8] = [
     },
 ];
 
-/// The numbers of a slice, in the order of [`FIGURES`]; `None` where there was nothing to measure.
+/// The numbers of a slice, in the order of [`FIGURES`]; `None` if nothing was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice(pub [Option<f64>; FIGURES.len()]);
 
 impl Slice {
-    /// Of the readings of a slice, one for each second; `None` of fewer than two.
+    /// Computes them from the readings of a slice, one per second; `None` for fewer than two readings.
     pub fn of(readings: &[Sample]) -> Option<Self> {
         let [first, rest @ ..] = readings else {
             return None;
@@ -131,7 +131,7 @@ impl Slice {
         self.get("threads_running")
     }
 
-    /// 0 where there was nothing to measure.
+    /// 0 if nothing was measured.
     fn get(&self, name: &str) -> f64 {
         let index = FIGURES.iter().position(|figure| figure.name == name);
         index.and_then(|index| self.0[index]).unwrap_or(0.0)

@@ -1,8 +1,9 @@
-//! `bpe compare`: whether the extension helps a server at work. Serving and bypass alternate in short slices, in random order;
-//! what differs more than chance explains is the answer.
+//! `bpe compare`: measures whether the extension helps a production server. Serving and bypass alternate in short
+//! slices, in random order. The result contains the differences that exceed random variation.
 //!
-//! [`schedule`] and [`statistics`] know nothing of servers. [`measured`] has the figures, [`limit`] says when bypass hurts too much,
-//! [`held`] what is changed on the server and put back. [`run`] does it, for this command and for the console.
+//! [`schedule`] and [`statistics`] are independent of servers. [`measured`] defines the figures, [`limit`] detects that
+//! bypass hurts too much, and [`held`] changes and restores the server's variables. [`run`] performs the comparison,
+//! for this command and for the console.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub mod schedule;
 mod statistics;
 pub mod wish;
 
-/// Minutes of a comparison.
+/// Allowed duration of a comparison in minutes.
 const MINUTES: std::ops::RangeInclusive<f64> = 0.1..=480.0;
 
 #[derive(clap::Args)]
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// How it goes, for people; Ctrl-C and its relatives end it.
+/// Shows the progress on the terminal. SIGINT, SIGTERM or SIGHUP ends the comparison.
 struct Terminal {
     progress: Progress,
     pairs: usize,

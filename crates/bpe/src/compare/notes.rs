@@ -1,4 +1,4 @@
-//! What a comparison cannot see, and what else to know of its figures.
+//! Limitations of a comparison, and hints about its figures.
 
 use interface::limits::{FULL, IDLE};
 
@@ -7,7 +7,7 @@ use super::report::Row;
 use super::wish::Wish;
 use crate::observe::Figures;
 
-/// `serving`: of the last slice in which the extension served.
+/// `serving`: figures of the last serving slice.
 pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(serving) = serving {
@@ -59,7 +59,7 @@ pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
     notes
 }
 
-/// `timeout`: what `bpe_bypass_timeout` was before.
+/// `timeout`: the original `bpe_bypass_timeout`.
 pub fn of_timeout(timeout: &str) -> Option<String> {
     (timeout != "0").then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! What a comparison has found: as JSON, which the console sends too, and in words.
+//! Results of a comparison: as JSON, also for the console, and as text.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,9 @@ use super::measured::{FIGURES, Figure, Slice, Unit};
 use super::statistics::{Interval, median, middle};
 use crate::terminal::{grouped, microseconds, wrapped};
 
-/// Pairs from which on there is a verdict.
+/// Minimum number of pairs for a verdict.
 pub const ENOUGH: usize = 20;
-/// Characters of a line of text.
+/// Maximum line length of the text.
 const WIDTH: usize = 100;
 
 /// What the figures of serving are beside those of bypass.
@@ -136,7 +136,7 @@ impl Row {
     }
 }
 
-/// A row for each figure; the pairs are of serving and bypass, in their order.
+/// One row per figure. The pairs are serving and bypass, in their order.
 pub fn rows(pairs: &[(Slice, Slice)]) -> Vec<Row> {
     FIGURES
         .iter()
@@ -152,7 +152,7 @@ pub fn rows(pairs: &[(Slice, Slice)]) -> Vec<Row> {
 }
 
 impl Comparison {
-    /// Takes over how it ended when bypass hurt.
+    /// Records that the comparison ended because bypass hurt.
     pub fn hurt(&mut self, after_s: f64, hurt: Hurt) {
         self.ended = Ended::BypassHurt;
         self.hurt_after_s = Some(after_s);
@@ -164,7 +164,7 @@ impl Comparison {
         ));
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let mut line = |label: &str, text: &str| {
@@ -209,7 +209,7 @@ impl Comparison {
         out
     }
 
-    /// One sentence.
+    /// The result in one sentence.
     pub fn result(&self) -> String {
         let Some(row) = self.figures.first().filter(|_| self.pairs > 0) else {
             return match self.hurt_percent {
@@ -289,7 +289,7 @@ impl Comparison {
     }
 }
 
-/// As JSON has it.
+/// The name in JSON.
 fn word(found: Found) -> &'static str {
     match found {
         Found::Better => "better",

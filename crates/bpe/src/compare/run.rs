@@ -1,7 +1,8 @@
-//! A comparison on a server at work.
+//! Runs a comparison on a production server.
 //!
-//! One connection switches, looks once a second, and puts everything back. If it is lost, another one does the last. If this process
-//! is killed, the server ends bypass by itself: `bpe_bypass_timeout` is a few seconds longer than a slice.
+//! One connection turns the switch, polls once a second, and restores everything. If it is lost, a new connection
+//! restores. If this process is killed, the server ends bypass after `bpe_bypass_timeout`, which is a few seconds
+//! longer than a slice.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,23 +18,23 @@ use crate::connection::Target;
 use crate::failure::Failure;
 use crate::observe::{Figures, Observer, Sample};
 
-/// How long the server is watched before the first slice, to know what it does when nothing is changed.
+/// Seconds of monitoring before the first slice, for a baseline of the unchanged server.
 const WATCHED: u64 = 5;
-/// Between looks whether the comparison is to be stopped.
+/// Interval between checks for a stop request.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Seconds a replica may be behind.
+/// Maximum replication lag in seconds.
 const MOST_BEHIND: u64 = 30;
 
-/// A second of a comparison.
+/// One second of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// From 1 on; 0 while the server is only watched.
+    /// Starts at 1; 0 during the baseline.
     pub pair: usize,
     pub side: Side,
     pub statements_per_s: f64,
 }
 
-/// Who is told how far it is, and may stop it.
+/// Receives the progress, and may stop the comparison.
 pub trait Audience {
     fn second(&mut self, _now: &Now) {}
 
@@ -43,7 +44,7 @@ pub trait Audience {
     fn is_interrupted(&self) -> bool;
 }
 
-/// Why it ended before its time.
+/// Why it ended early.
 enum Early {
     Interrupted,
     Hurt(f64, Hurt),
@@ -56,10 +57,10 @@ impl From<Failure> for Early {
     }
 }
 
-/// Compares. Returns what was found also where it ended early; [`Comparison::ended`] and [`Comparison::why`] say how.
+/// Runs a comparison. An early end also returns the results so far; see [`Comparison::ended`] and [`Comparison::why`].
 ///
 /// # Errors
-/// When it is refused; nothing was changed then. When what was changed could not be put back.
+/// It was refused before any change, or the original state could not be restored.
 pub fn run(
     target: Target,
     wish: &Wish,
@@ -82,7 +83,7 @@ pub fn run(
         pairs: Vec::new(),
         last: None,
     };
-    // Nothing is changed yet: whatever goes wrong is a refusal.
+    // Nothing has changed yet, so every error is a refusal.
     match run.watch(&mut observer) {
         Ok(()) => {}
         Err(Early::Failed(failure)) => return Err(failure),
@@ -124,14 +125,14 @@ struct Run<'a> {
     limit: Limit,
     name: String,
     began: Instant,
-    /// Serving and bypass, in the order in which they were measured.
+    /// Serving and bypass slices, in measured order.
     pairs: Vec<(Slice, Slice)>,
-    /// The last reading while serving.
+    /// The newest reading while serving.
     last: Option<Figures>,
 }
 
 impl Run<'_> {
-    /// Watches the server as it is. Refuses one that has nothing to do.
+    /// Takes the baseline. Refuses an idle server.
     fn watch(&mut self, observer: &mut Observer) -> Result<(), Early> {
         let mut readings = vec![observer.sample()?];
         let begin = Instant::now();
@@ -186,7 +187,7 @@ impl Run<'_> {
                 }
             }
         }
-        // What waited, or was read ahead, when the switch was turned is not of this slice.
+        // Requests that waited or were read ahead at the switch belong to the previous slice.
         readings.remove(0);
         if side == Side::Serving {
             self.serving(&readings);
@@ -194,7 +195,7 @@ impl Run<'_> {
         Slice::of(&readings).ok_or_else(|| Failure::step("the slice is too short").into())
     }
 
-    /// Keeps what the server does while it serves.
+    /// Records the server's performance while serving.
     fn serving(&mut self, readings: &[Sample]) {
         if let (Some(slice), [first, .., last]) = (Slice::of(readings), readings) {
             self.limit.served(Second {

@@ -1,10 +1,10 @@
-//! The order of the slices. Serving and bypass make a pair, in random order, so that nothing which goes up and down with time falls
-//! on one side more often. Every second pair mirrors the one before it (ABBA), so that a load which rises or falls steadily takes as
-//! much from one side as from the other.
+//! Order of the slices. Serving and bypass form a pair in random order, so that periodic load affects both sides
+//! equally often. Every second pair mirrors the previous one (ABBA), so that a steady trend of the load affects both
+//! sides by the same amount.
 
 use serde::Serialize;
 
-/// What the server does during a slice.
+/// State of the extension during a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -12,7 +12,7 @@ pub enum Side {
     Bypass,
 }
 
-/// Pairs without an end. The coin is tossed for every second pair.
+/// An endless sequence of pairs. A coin toss decides every second pair.
 pub struct Schedule<Coin> {
     coin: Coin,
     to_mirror: Option<[Side; 2]>,

@@ -1,15 +1,15 @@
-//! What paired differences say.
+//! Statistics of paired differences.
 //!
-//! The estimate is Hodges' and Lehmann's: the median of the means of every two differences, each with itself too. The interval is
-//! what Wilcoxon's signed-rank test does not refuse at 5 %. Both look at ranks, so that a slice in which a backup began counts as
-//! one odd slice, however odd. The test wants differences that are as likely above their middle as below it; the random order
-//! within each pair makes them so, whatever the load does meanwhile. Without a true difference the interval holds 0 in 95 of 100
-//! comparisons.
+//! The estimate is that of Hodges and Lehmann: the median of the means of all pairs of differences, including each with
+//! itself. The interval contains all values that Wilcoxon's signed-rank test does not reject at 5 %. Both use ranks, so
+//! a slice disturbed by a backup counts as one odd slice, however odd. The test requires differences that are symmetric
+//! about their middle. The random order within each pair ensures that under any load. Without a true difference, the
+//! interval contains 0 in 95 of 100 comparisons.
 
-/// How often chance may seem to be a difference.
+/// Significance level of the test.
 const REFUSED: f64 = 0.05;
 
-/// The middle of the differences, and an interval that holds the true one in 95 of 100 cases.
+/// The estimated difference, and an interval that contains the true one in 95 of 100 cases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     pub middle: f64,
@@ -18,7 +18,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// `None` for fewer than 6 differences, which chance alone can give the same sign.
+    /// `None` for fewer than 6 differences: those have equal signs by chance too often.
     pub fn of(differences: &[f64]) -> Option<Self> {
         let cut = refused_up_to(differences.len())? + 1;
         let means = means_of_two(differences);
@@ -34,14 +34,14 @@ impl Interval {
     }
 }
 
-/// `None` of nothing.
+/// `None` for an empty list.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     middle_of(&sorted)
 }
 
-/// The estimate alone, for any number of differences; `None` of none.
+/// The estimate alone, for any number of differences; `None` for none.
 pub fn middle(differences: &[f64]) -> Option<f64> {
     middle_of(&means_of_two(differences))
 }
@@ -61,9 +61,9 @@ fn means_of_two(values: &[f64]) -> Vec<f64> {
     means
 }
 
-/// The largest sum of ranks that the two-sided test refuses at 5 %, by the exact distribution; `None` where it refuses nothing.
+/// The largest rank sum that the two-sided test rejects at 5 %, by the exact distribution; `None` if it rejects none.
 fn refused_up_to(pairs: usize) -> Option<usize> {
-    // The chance of each sum up to the middle, if a coin gives each rank its sign.
+    // Probability of each sum up to the middle, if a coin toss gives each rank its sign.
     let mut chances = vec![0.0; pairs * (pairs + 1) / 4 + 1];
     chances[0] = 1.0;
     for rank in 1..=pairs {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn sums_of_ranks_are_those_of_the_tables() {
-        // Two-sided, 5 %: every textbook has them.
+        // Two-sided, 5 %; printed in every textbook.
         for (pairs, refused) in [
             (6, 0),
             (7, 2),
@@ -123,7 +123,7 @@ mod tests {
         ];
         assert_eq!(median(&darwin), Some(24.0));
         let interval = Interval::of(&darwin).unwrap();
-        // The two negative ones have the ranks 10 and 14. Their sum is below the table's 25, so the test refuses 0.
+        // The two negative differences have ranks 10 and 14. Their sum is below the table's 25, so the test rejects 0.
         assert_eq!(
             (interval.low, interval.middle, interval.high),
             (4.0, 25.0, 41.5)
@@ -138,22 +138,22 @@ mod tests {
         assert!(!Interval::of(&[1.0; 6]).unwrap().holds_zero());
         let same = Interval::of(&[0.0; 30]).unwrap();
         assert!(same.holds_zero() && same.middle == 0.0);
-        // One slice of thirty in which the server stood still.
+        // In one slice of thirty the server stalled.
         let mut odd = [2.0; 30];
         odd[11] = -1e6;
         assert!(!Interval::of(&odd).unwrap().holds_zero());
     }
 
-    /// Seeds of each simulation.
+    /// Number of seeds per simulation.
     const TRIES: u64 = 200;
 
-    /// Normal, by the sum of twelve.
+    /// Approximately normal: the sum of twelve uniform variables.
     fn noise(random: &mut fastrand::Rng) -> f64 {
         (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
     }
 
-    /// Of [`TRIES`] comparisons, those that find a difference. `effect` and `noise_of` in parts of the load, which changes with the slice's
-    /// number.
+    /// How many of [`TRIES`] comparisons find a difference. `effect` and `noise_of` are fractions of the load; the load
+    /// depends on the slice number.
     fn found(pairs: usize, effect: f64, noise_of: f64, load: impl Fn(f64) -> f64) -> usize {
         let comparison = |seed: u64| {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn without_an_effect_nothing_is_found() {
-        // 5 % of 200 are 10, by chance 2 to 21 in all but one of a thousand tries.
+        // 5 % of 200 are 10. By chance it is 2 to 21, except in one of a thousand runs.
         for pairs in [20, 60, 100] {
             let found = found(pairs, 0.0, 0.2, |_| 1000.0);
             assert!((2..=21).contains(&found), "{pairs} pairs: {found}");
@@ -206,11 +206,11 @@ mod tests {
 
     #[test]
     fn an_effect_is_found() {
-        // Slices that differ by 20 % by themselves, so that a difference of two does by 30 %: the best test finds it in 73 of 100.
+        // Slices vary by 20 %, so a difference of two varies by 30 %. The best test detects the effect in 73 of 100 cases.
         let found_in = |pairs| found(pairs, 0.1, 0.2, |_| 1000.0);
         let (few, many) = (found_in(60), found_in(100));
         assert!(few > 125 && many > 165, "{few} and {many}");
-        // The differences themselves by 20 %: nearly always.
+        // The differences themselves vary by 20 %: the test nearly always detects the effect.
         let found = found(60, 0.1, 0.2 / 2f64.sqrt(), |_| 1000.0);
         assert!(found > 180, "{found}");
     }

@@ -1,25 +1,25 @@
-//! What is wanted of a comparison.
+//! Options of a comparison.
 
 use crate::failure::Failure;
 
-/// Pairs that make no sense any more.
+/// Maximum number of pairs; more would not improve the result.
 const MOST_PAIRS: f64 = 500.0;
 
-/// What is wanted.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     pub pairs: usize,
-    /// Seconds, the first of which is not counted. 2 at least.
+    /// Seconds per slice, of which the first is not counted; at least 2.
     pub slice: u64,
-    /// Percent of the statements per second of serving, below which bypass hurts.
+    /// Bypass hurts below this percentage of the serving rate, in statements per second.
     pub limit: f64,
-    /// Whether pages that are written in bypass are kept in the cache.
+    /// Whether pages written during bypass stay cached.
     pub refill: bool,
 }
 
 impl Wish {
     /// # Errors
-    /// When it had more pairs than can be used.
+    /// The duration allows more pairs than the maximum.
     pub fn new(minutes: f64, slice: u64, limit: f64, refill: bool) -> Result<Self, Failure> {
         let pairs = (minutes * 60.0 / (2 * slice) as f64).floor().max(1.0);
         if pairs > MOST_PAIRS {

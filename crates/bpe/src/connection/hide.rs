@@ -1,16 +1,16 @@
-//! Takes a password out of the process's arguments, so that the list of processes does not show it, as the clients of the
-//! servers do. It was to be seen for a moment all the same.
+//! Removes a password from the process's arguments, so that the process list does not show it, as in the servers'
+//! clients. It is still visible for a moment.
 
 use std::ops::Range;
 
-/// Overwrites the secret wherever it is an argument, or the end of an option. Does nothing where that cannot be done.
+/// Overwrites the secret if it is an argument, or the end of an option. Does nothing if that is impossible.
 pub fn hide_argument(secret: &str) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some(range) = argument_addresses(&stat).filter(|_| !secret.is_empty()) else {
         return;
     };
-    // SAFETY: the kernel says that the strings of our own arguments lie there. They are writable memory of this process,
-    // nothing else refers to them but pointers of the C start-up code, and no other thread runs yet.
+    // SAFETY: according to the kernel, this range contains our own argument strings. It is writable memory of this
+    // process. Only pointers of the C start-up code refer to it, and no other thread runs yet.
     let bytes = unsafe {
         std::slice::from_raw_parts_mut(
             std::ptr::with_exposed_provenance_mut::<u8>(range.start),
@@ -20,7 +20,7 @@ pub fn hide_argument(secret: &str) {
     overwrite(bytes, secret.as_bytes());
 }
 
-/// `arg_start` and `arg_end` of proc(5): the 48th and 49th field. The second one, the name, may contain anything.
+/// `arg_start` and `arg_end` of proc(5): fields 48 and 49. The second field, the name, may contain any character.
 fn argument_addresses(stat: &str) -> Option<Range<usize>> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(48 - 3);

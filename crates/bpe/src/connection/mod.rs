@@ -1,10 +1,10 @@
-//! How the command finds and reaches a server: the options, option files and environment variables
-//! that the `mysql` and `mariadb` clients take, with the same names and the same precedence
-//! (command line, then option files, then environment, then defaults).
+//! How the command finds and reaches a server. It accepts the options, option files and environment variables of the
+//! `mysql` and `mariadb` clients, with the same names and the same precedence: command line, option files, environment,
+//! defaults.
 //!
-//! Not supported: `~/.mylogin.cnf`, whose obfuscation is MySQL's own, and the server's RSA key, which TLS replaces.
+//! Not supported: `~/.mylogin.cnf`, whose obfuscation is specific to MySQL, and the server's RSA key, which TLS replaces.
 //!
-//! A password leaves only over a Unix socket whose peer is checked ([`trust`]), or over TLS with a verified certificate.
+//! A password is sent only over a Unix socket with a verified peer ([`trust`]), or over TLS with a verified certificate.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -37,7 +37,7 @@ pub mod session;
 mod stream;
 pub mod trust;
 
-/// Groups that concern this command; the clients' own ones and `[bpe]`.
+/// Option groups for this command: those of the clients and `[bpe]`.
 const GROUPS: [&str; 6] = [
     "client",
     "client-server",
@@ -47,16 +47,16 @@ const GROUPS: [&str; 6] = [
     "bpe",
 ];
 
-/// Where packages put the socket, first the one both Debian packages use. None is in a directory that others may write to.
+/// Socket paths of packages, first the one of both Debian packages. No directory of these is writable for other users.
 const SOCKETS: [&str; 3] = [
     "/run/mysqld/mysqld.sock",
     "/var/run/mysqld/mysqld.sock",
     "/var/lib/mysql/mysql.sock",
 ];
 
-/// What decides about the meaning of statements and answers, whatever the server gives new sessions. A transaction that a look has begun would
-/// last as long as the session. Messages are read, too. MariaDB skips comments of versions 50700 to 99999. On MySQL
-/// `max_error_count` takes a privilege.
+/// Session variables that affect the meaning of statements and answers, independent of the server's defaults for
+/// sessions. With autocommit off, a read would open a transaction for the rest of the session. Error messages are
+/// parsed, too. MariaDB skips comments of versions 50700 to 99999. On MySQL `max_error_count` requires a privilege.
 const SETTINGS: [&str; 2] = [
     "SET NAMES utf8mb4, SESSION sql_mode = '', SESSION autocommit = 1, SESSION lock_wait_timeout = {wait}, \
      SESSION sql_quote_show_create = 1, SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1, \
@@ -68,7 +68,7 @@ const SETTINGS: [&str; 2] = [
 
 const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session of ours waits for a lock that another one holds; servers themselves wait for a day, or for a year.
+/// Lock timeout of this command's sessions; the servers' defaults are a day or a year.
 const LOCKED_FOR: Duration = Duration::from_secs(30);
 /// ER_LOCK_WAIT_TIMEOUT.
 const LOCKED: u16 = 1205;
@@ -137,7 +137,7 @@ pub enum SslMode {
     VerifyIdentity,
 }
 
-/// How to reach the server.
+/// Address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     Socket(PathBuf),
@@ -153,7 +153,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A password that no derived or careless formatting prints.
+/// A password that derived or careless formatting never prints.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Password(String);
 
@@ -163,23 +163,23 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// What `Args`, option files and environment come to.
+/// The combined result of `Args`, option files and environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub address: Address,
     pub user: String,
     password: Option<Password>,
     ask_password: bool,
-    /// No option, file or variable names the socket.
+    /// Whether no option, file or variable names the socket.
     is_default: bool,
-    /// Of `--server-user`.
+    /// From `--server-user`.
     server_user: Option<u32>,
     ssl_mode: SslMode,
     ssl_ca: Option<PathBuf>,
 }
 
 impl Args {
-    /// Whether no option was given that says which server is meant.
+    /// Whether no option selects a server.
     pub fn is_default(&self) -> bool {
         self.socket.is_none()
             && self.host.is_none()
@@ -199,7 +199,7 @@ impl Args {
             || !(variable.starts_with("MYSQL_") || variable.starts_with("MARIADB_"))
     }
 
-    /// Reads the option files and works out the target.
+    /// Reads the option files and computes the target.
     pub fn target(&self) -> Result<Target, Failure> {
         let environment = |name: &str| {
             self.heeds(name)
@@ -256,7 +256,7 @@ impl Args {
         Ok(files)
     }
 
-    /// Pure, so that precedence can be tested.
+    /// A pure function, so that precedence can be tested.
     fn resolve(
         &self,
         files: &OptionFiles,
@@ -291,8 +291,8 @@ impl Args {
         };
         let protocol = from_file("protocol").map(|text| text.to_ascii_lowercase());
         let local = host.as_deref().is_none_or(|host| host == "localhost");
-        // A port given on the command line without a socket asks for TCP even to localhost; a
-        // port in an option file does not, as distributions write one there beside the socket.
+        // A port on the command line without a socket selects TCP even for localhost. A port in an option file does
+        // not, because distributions write one there beside the socket.
         let tcp = match protocol.as_deref() {
             _ if self.socket.is_some() && self.host.is_none() => false,
             _ if !local => true,
@@ -327,7 +327,7 @@ impl Args {
             Some(Some(given)) => (Some(Password(given.clone())), false),
             Some(None) => (None, true),
             None => match files.last(&groups, "password") {
-                // `password` without a value in an option file asks, too.
+                // `password` without a value in an option file also asks.
                 Some(setting) => match &setting.value {
                     Some(value) => (Some(Password(value.clone())), false),
                     None => (None, true),
@@ -369,7 +369,7 @@ impl Args {
             return SslMode::from_str(mode, true)
                 .map_err(|_| Failure::usage(format!("`{mode}` is not an ssl-mode")));
         }
-        // MariaDB's names. Verification cannot be switched off.
+        // MariaDB's option names. Verification cannot be disabled.
         Ok(match (given("ssl"), given("ssl_verify_server_cert")) {
             (Some(ssl), _) if is_off(ssl) => SslMode::Disabled,
             _ if given("skip_ssl").is_some() => SslMode::Disabled,
@@ -398,7 +398,7 @@ fn login_name(environment: &dyn Fn(&str) -> Option<String>) -> String {
 }
 
 impl Target {
-    /// Asks for the password now when that was wished, so that nobody need be there later.
+    /// Asks for the password now, if requested, so that later logins need no user.
     pub fn ask_password(&mut self) -> Result<(), Failure> {
         if self.ask_password {
             let text =
@@ -416,18 +416,18 @@ impl Target {
         Ok(())
     }
 
-    /// A password that was read elsewhere.
+    /// Sets a password that was read elsewhere.
     pub fn set_password(&mut self, password: String) {
         self.password = Some(Password(password));
         self.ask_password = false;
     }
 
-    /// Whether a password is sent when logging in.
+    /// Whether a login sends a password.
     pub fn has_password(&self) -> bool {
         self.password.is_some() || self.ask_password
     }
 
-    /// Whom it believes.
+    /// The users that this target trusts at a socket.
     pub fn rule(&self) -> Rule {
         Rule {
             caller: rustix::process::geteuid().as_raw(),
@@ -436,8 +436,8 @@ impl Target {
         }
     }
 
-    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, and
-    /// twice as long for a login; None: as long as it takes.
+    /// Logs in; asks for the password on the first call, if requested. `limit` is the answer timeout, and a login may
+    /// take twice as long. `None` waits without limit.
     pub fn connect(&mut self, limit: Option<Duration>) -> Result<Session, Failure> {
         let tls = self.tls()?;
         self.ask_password()?;
@@ -504,7 +504,7 @@ impl Target {
         Ok(session)
     }
 
-    /// How TLS verifies the server; None without TLS.
+    /// TLS configuration with the verification of the server; `None` without TLS.
     fn tls(&self) -> Result<Option<Arc<stream::ClientConfig>>, Failure> {
         let has_password = self.ask_password
             || self
@@ -600,7 +600,7 @@ impl Target {
     }
 }
 
-/// An error of the library in the words of the server or system alone, on one line.
+/// The message of the server or system without the library's additions, on one line.
 pub fn plain(error: &mysql::Error) -> String {
     use mysql::{DriverError, Error};
     match error {
@@ -618,12 +618,12 @@ pub fn plain(error: &mysql::Error) -> String {
         Error::DriverError(DriverError::UnknownAuthPlugin(_)) => {
             "its way to log in is not supported".to_owned()
         }
-        // Their own text is the whole row.
+        // Their own text contains the whole row.
         _ => "its answer has other columns than were asked for".to_owned(),
     }
 }
 
-/// The system's error behind one of the library.
+/// The system's error behind a library error.
 pub fn io_of(error: &mysql::Error) -> Option<&io::Error> {
     match error {
         mysql::Error::IoError(io) => Some(io),
@@ -631,7 +631,7 @@ pub fn io_of(error: &mysql::Error) -> Option<&io::Error> {
     }
 }
 
-/// What a socket with a limit says when it is over.
+/// Whether an error means that a socket's timeout expired.
 pub fn was_too_slow(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -655,7 +655,7 @@ pub mod tests {
     use std::fs;
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    /// A socket in whose queue there is no room, as long as both are kept.
+    /// A socket with a full queue, while both results are kept.
     pub fn full(socket: &Path) -> (UnixListener, UnixStream) {
         let listener = UnixListener::bind(socket).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -784,7 +784,7 @@ pub mod tests {
             (server, None, &empty, Some("no certificate in PEM form")),
         ] {
             let mut case = rogue::Case::harmless();
-            // It asks for the password itself, which TLS protects.
+            // The server requests the plain password, which TLS protects.
             case.login = vec![b"\x01\x04".to_vec(), rogue::OK.to_vec()];
             let args = Args {
                 port: Some(case.start_tls(certificate)),
@@ -973,7 +973,7 @@ pub mod tests {
         for name in ["MYSQL_PWD", "MYSQL_HOST", "MYSQL_TCP_PORT", "MARIADB_HOME"] {
             assert!(!args.heeds(name) && Args::default().heeds(name), "{name}");
         }
-        // Who logs in is no secret.
+        // The user name is no secret.
         assert!(args.heeds("USER"));
     }
 

@@ -1,11 +1,10 @@
 //! The option files of the MySQL and MariaDB programs (`my.cnf`).
 //!
-//! The dialect is not INI as libraries read it: quotes and backslash escapes in values, `#` that
-//! ends a line except inside quotes, options without a value, `-` and `_` alike, `!include` and
-//! `!includedir`, and group names with version and suffix. So it has a small parser of its own.
+//! The dialect differs from INI as libraries parse it: values with quotes and backslash escapes, `#` ends a line except
+//! inside quotes, options without a value, `-` equals `_`, `!include` and `!includedir`, and group names with version
+//! and suffix. Hence this small parser.
 //!
-//! Files are read in order and a later setting of an option replaces an earlier one, whatever
-//! group it stands in; only membership in one of the wanted groups counts.
+//! Files are read in order, and a later setting replaces an earlier one in any of the wanted groups.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,9 +13,9 @@ use std::path::{Path, PathBuf};
 use crate::files::{is_administrators, read_bounded};
 use crate::quote::shell_path;
 
-/// How deep `!include` may nest; the servers stop there too.
+/// Maximum nesting of `!include`, as in the servers.
 const MAX_DEPTH: usize = 10;
-/// Bytes of one file, and how many files are read: a server's files may be another user's.
+/// Limits on the size of a file in bytes and on the number of files, because other users may own a server's files.
 const LONGEST: u64 = 4 << 20;
 const MOST_FILES: usize = 1000;
 
@@ -24,7 +23,7 @@ const MOST_FILES: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub group: String,
-    /// Lower-case `_` form, without a leading `loose_`.
+    /// Lower case with `_`, without a leading `loose_`.
     pub name: String,
     pub value: Option<String>,
     pub file: PathBuf,
@@ -34,24 +33,24 @@ pub struct Setting {
 #[derive(Debug, Default)]
 pub struct OptionFiles {
     pub settings: Vec<Setting>,
-    /// Folders named by `!includedir`, in the order met.
+    /// Directories of `!includedir`, in order of appearance.
     pub include_dirs: Vec<PathBuf>,
-    /// Files that were read.
+    /// Files read.
     pub files: Vec<PathBuf>,
-    /// Things a user wants to hear of: ignored files, lines that make no sense.
+    /// Hints for the user: ignored files, unparsable lines.
     pub warnings: Vec<String>,
-    /// Of those, files that another user than root and this one can change.
+    /// Files read that users other than root and this one can change.
     pub foreign: Vec<PathBuf>,
-    /// Root believes no such file that it was not told to read.
+    /// Whether to skip foreign files: root trusts such a file only if it is named explicitly.
     skips_foreign: bool,
-    /// The file that it was told to read.
+    /// The explicitly named file.
     named: Option<PathBuf>,
-    /// Prepended to every path met, for a server that lives in another root folder.
+    /// Prefix of every path, for a server with another root directory.
     root: PathBuf,
 }
 
 impl OptionFiles {
-    /// Reads files of this command.
+    /// For option files of this command.
     pub fn new() -> Self {
         Self {
             skips_foreign: rustix::process::geteuid().is_root(),
@@ -59,8 +58,7 @@ impl OptionFiles {
         }
     }
 
-    /// Reads files of a server whose `/` is `root`; paths in `files`, `include_dirs` and settings
-    /// stay as that server sees them.
+    /// For option files of a server whose `/` is `root`. Paths in `files`, `include_dirs` and settings stay as that server sees them.
     pub fn in_root(root: &Path) -> Self {
         Self {
             root: root.to_path_buf(),
@@ -75,14 +73,14 @@ impl OptionFiles {
         }
     }
 
-    /// Reads `path` when it is there; a missing file is no error, as for the servers.
+    /// Reads `path` if it exists. As in the servers, a missing file is no error.
     pub fn read_if_present(&mut self, path: &Path) {
         if self.real(path).is_file() {
             self.read_nested(path, 0);
         }
     }
 
-    /// Reads `path`, which the user has named: a missing file is an error.
+    /// Reads `path`, which the user named: a missing file is an error.
     pub fn read_required(&mut self, path: &Path) -> std::io::Result<()> {
         read_bounded(&self.real(path), LONGEST)?;
         self.named = Some(path.to_path_buf());
@@ -99,7 +97,7 @@ impl OptionFiles {
             return;
         }
         let real = self.real(path);
-        // A file that everybody may write could name any password or library: the servers skip it.
+        // The servers also skip a world-writable file, because any user could put a password or library there.
         match fs::metadata(&real) {
             Ok(meta) if meta.is_file() && meta.mode() & 0o002 != 0 => {
                 self.warnings.push(format!(
@@ -207,8 +205,8 @@ impl OptionFiles {
     }
 }
 
-/// `!include` paths are relative to the current folder in the servers; option files are written
-/// with absolute paths, and beside the file is the better guess for the others.
+/// The servers resolve `!include` paths relative to the current directory. Option files use absolute paths, and the
+/// including file's directory is the better guess for others.
 fn relative_to(file: &Path, target: &str) -> PathBuf {
     let target = Path::new(target);
     if target.is_absolute() {
@@ -233,7 +231,7 @@ fn parse_line(line: &str) -> Line {
         return Line::Blank;
     }
     if let Some(rest) = line.strip_prefix('!') {
-        // "includedir" first: "include" is its prefix.
+        // "includedir" before "include", its prefix.
         let directive = |name: &str| {
             rest.strip_prefix(name)
                 .filter(|tail| tail.starts_with([' ', '\t']))
@@ -260,7 +258,7 @@ fn parse_line(line: &str) -> Line {
     }
 }
 
-/// Where a trailing `# comment` begins; `#` inside quotes is content.
+/// Start of a trailing `# comment`; `#` inside quotes is content.
 fn end_of_content(line: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;
@@ -280,7 +278,7 @@ fn end_of_content(line: &str) -> usize {
     line.len()
 }
 
-/// The form in which names are compared: `Loose-Bpe-Size` is `bpe_size`.
+/// Normalized name for comparisons: `Loose-Bpe-Size` becomes `bpe_size`.
 pub fn option_name(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase().replace('-', "_");
     match name.strip_prefix("loose_") {
@@ -309,7 +307,7 @@ fn option_value(value: &str) -> String {
             Some('b') => out.push('\u{8}'),
             Some('s') => out.push(' '),
             Some(c @ ('"' | '\'' | '\\')) => out.push(c),
-            // An unknown escape stays as it is written.
+            // An unknown escape stays unchanged.
             Some(other) => {
                 out.push('\\');
                 out.push(other);
@@ -396,7 +394,7 @@ mod tests {
         assert_eq!(files.value(&wanted, "port"), Some("2"));
         assert_eq!(files.include_dirs, [folder.path().join("d")]);
         assert_eq!(files.files.len(), 3);
-        // The option before any group.
+        // The option before the first group.
         assert_eq!(files.warnings.len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! A Unix socket in the file system, held by a descriptor, so that no directory can be exchanged between a check and its use.
+//! A Unix socket in the file system, held by a descriptor. So no directory can be replaced between a check and its use.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 
 pub struct Place {
     socket: OwnedFd,
-    /// The user of the socket's directory, if no other user may write to it, and only root may change the way there.
+    /// Owner of the socket's directory, if no other user may write to it, and only root may change the path to it.
     pub owner: Option<u32>,
     /// Device and inode.
     pub identity: (u64, u64),
@@ -24,7 +24,7 @@ pub struct Place {
 
 impl Place {
     /// # Errors
-    /// There is no socket at the path, or it cannot be reached.
+    /// The path contains no socket, or cannot be reached.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut folder = root()?;
         let mut is_safe = true;
@@ -36,7 +36,7 @@ impl Place {
             let stat = fstat(&found)?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Socket if rest.is_empty() => {
-                    // Container images have a sticky directory, in which others cannot exchange the server's socket.
+                    // Container images use a sticky directory, in which other users cannot replace the server's socket.
                     let is_theirs = above.st_mode & 0o1000 != 0 && stat.st_uid == above.st_uid;
                     let is_safe = is_safe && (is_own(&above) || is_theirs);
                     return Ok(Self {
@@ -80,7 +80,7 @@ fn root() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/", FLAGS, Mode::empty())?)
 }
 
-/// The last one first.
+/// Last name first.
 fn names(path: &Path) -> Vec<OsString> {
     path.components()
         .rev()
@@ -94,7 +94,7 @@ fn is_own(stat: &Stat) -> bool {
     stat.st_mode & 0o022 == 0
 }
 
-/// Whether others cannot exchange a directory of root's in a directory that they may write to, as in /tmp.
+/// Whether a parent directory like /tmp, which others may write to, protects root's directory from replacement.
 fn is_sticky(above: &Stat, entry: &Stat) -> bool {
     let is_directory = FileType::from_raw_mode(entry.st_mode) == FileType::Directory;
     above.st_mode & 0o1000 != 0 && is_directory && entry.st_uid == 0
@@ -142,7 +142,7 @@ mod tests {
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
         let is_root = rustix::process::geteuid().is_root();
-        // Of the temporary directory only root's are safe.
+        // The temporary directory is safe only for entries of root.
         assert_eq!(Place::open(&path).unwrap().owner, is_root.then_some(0));
         for mode in [0o777, 0o775] {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();

@@ -1,8 +1,8 @@
-//! The client's side of the protocol of MySQL and MariaDB: greeting, login, and statements with rows of text.
+//! Client side of the MySQL and MariaDB protocol: greeting, login, and statements with text rows.
 //!
-//! The server may be hostile. Every answer has bounds, a malformed one is an error, and no answer makes the command read a
-//! file, try another way to log in than the two below, or send a password over a connection that is not private.
-//! Statements are single: the client does not announce several, so a server refuses them.
+//! The server may be hostile. Every answer has bounds, and a malformed one is an error. No answer makes the command
+//! read a file, use other login methods than the two below, or send a password over a connection that is not private.
+//! The client does not announce multiple statements, so a server refuses them.
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use mysql_common::proto::{MySerialize, Text};
 use mysql_common::row::RowDeserializer;
 use mysql_common::value::ServerSide;
 
-/// Bytes from which on a packet continues in the next one.
+/// A packet of this size continues in the next one.
 const CHUNK: usize = 0xff_ffff;
-/// Bytes of a login: the longest packet is a greeting.
+/// Maximum bytes of a login; the largest packet is a greeting.
 const MAX_LOGIN: usize = 64 << 10;
-/// Packets of a login: a change of the method, the method's own, the end.
+/// Maximum packets of a login: a change of the method, those of the method, and the end.
 const MAX_LOGIN_PACKETS: usize = 8;
 const MAX_VERSION: usize = 256;
 const MAX_METHOD: usize = 64;
-/// Bytes of an error message; the servers' own limit is 512.
+/// Maximum bytes of an error message; the servers' own limit is 512.
 const MAX_MESSAGE: usize = 1024;
-/// The servers' limit for a table.
+/// The servers' limit of columns in a table.
 const MAX_COLUMNS: u64 = 4096;
 const UTF8MB4_GENERAL_CI: u8 = 45;
 const FLAGS: CapabilityFlags = CapabilityFlags::CLIENT_PROTOCOL_41
@@ -36,17 +36,17 @@ const FLAGS: CapabilityFlags = CapabilityFlags::CLIENT_PROTOCOL_41
     .union(CapabilityFlags::CLIENT_TRANSACTIONS)
     .union(CapabilityFlags::CLIENT_PLUGIN_AUTH);
 
-/// A connection whose reads and writes end at a time.
+/// A connection with a deadline for reads and writes.
 pub trait Stream: Read + Write {
     fn set_deadline(&mut self, deadline: Option<Instant>);
 }
 
-/// The most that an answer may be.
+/// Limits of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub rows: usize,
     pub bytes: usize,
-    /// Until the answer is complete; None: as long as it takes.
+    /// Time limit for the complete answer; `None` waits without limit.
     pub time: Option<Duration>,
 }
 
@@ -66,7 +66,7 @@ impl Greeting {
 
 pub struct Protocol<S> {
     stream: BufReader<S>,
-    /// Number of the next packet.
+    /// Sequence number of the next packet.
     sequence: u8,
 }
 
@@ -87,7 +87,7 @@ impl<S: Stream> Protocol<S> {
     }
 
     /// # Errors
-    /// The server's own, or a malformed packet.
+    /// The server's own error, or a malformed packet.
     pub fn greeting(&mut self) -> Result<Greeting, Error> {
         let packet = self.packet(&mut MAX_LOGIN.clone())?;
         if packet.first() == Some(&0xff) {
@@ -106,10 +106,10 @@ impl<S: Stream> Protocol<S> {
         Ok(greeting)
     }
 
-    /// Asks for TLS, and continues over what `secure` makes of the connection.
+    /// Requests TLS, and continues over the connection that `secure` returns.
     ///
     /// # Errors
-    /// The connection's or `secure`'s.
+    /// The error of the connection or of `secure`.
     pub fn over_tls(
         mut self,
         greeting: &Greeting,
@@ -119,7 +119,7 @@ impl<S: Stream> Protocol<S> {
         let mut request = Vec::new();
         SslRequest::new(flags, CHUNK as u32, UTF8MB4_GENERAL_CI).serialize(&mut request);
         self.send(&request)?;
-        // Bytes before TLS may be anyone's.
+        // Bytes before TLS may come from an attacker.
         if !self.stream.buffer().is_empty() {
             return Err(malformed("it sends more than its greeting before TLS").into());
         }
@@ -129,10 +129,10 @@ impl<S: Stream> Protocol<S> {
         })
     }
 
-    /// Logs in. `is_private`: the peer is checked, so that it may have the password.
+    /// Logs in. `is_private`: the peer is verified, so that the password may be sent.
     ///
     /// # Errors
-    /// The server's own, a method that is not supported, or a malformed packet.
+    /// The server's own error, an unsupported method, or a malformed packet.
     pub fn log_in(
         &mut self,
         greeting: &Greeting,
@@ -178,9 +178,9 @@ impl<S: Stream> Protocol<S> {
                     let proof = method.gen_data(password, nonce);
                     self.send(proof.as_deref().unwrap_or_default())?;
                 }
-                // The server knows the proof; its end follows.
+                // The server accepts the cached proof; the final packet follows.
                 [0x01, 0x03] if is_sha2 => {}
-                // It wants the password itself.
+                // The server requests the plain password.
                 [0x01, 0x04] if is_sha2 => {
                     let secret = password.unwrap_or_default();
                     self.send(&[secret.as_bytes(), b"\0"].concat())?;
@@ -191,10 +191,10 @@ impl<S: Stream> Protocol<S> {
         Err(malformed("an unexpected packet while logging in").into())
     }
 
-    /// Runs a statement, and hands over each row.
+    /// Runs a statement, and passes each row to the caller.
     ///
     /// # Errors
-    /// The server's own, a malformed answer, or one beyond its bounds.
+    /// The server's own error, a malformed answer, or one that exceeds its bounds.
     pub fn query(
         &mut self,
         statement: &str,
@@ -242,10 +242,10 @@ impl<S: Stream> Protocol<S> {
         Err(malformed("too many rows").into())
     }
 
-    /// Says that the session ends.
+    /// Announces the end of the session.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection's error.
     pub fn quit(&mut self) -> io::Result<()> {
         self.sequence = 0;
         self.send(b"\x01")
@@ -264,7 +264,7 @@ impl<S: Stream> Protocol<S> {
         stream.flush()
     }
 
-    /// `left`: bytes that the answer may still have.
+    /// `left`: remaining bytes of the answer's limit.
     fn packet(&mut self, left: &mut usize) -> io::Result<Vec<u8>> {
         let mut packet = Vec::new();
         loop {
@@ -289,7 +289,7 @@ impl<S: Stream> Protocol<S> {
     }
 }
 
-/// A greeting of protocol version 10. The crate's own parser can overflow.
+/// Parses a greeting of protocol version 10. The crate's own parser can overflow.
 fn parsed(packet: &[u8]) -> Option<Greeting> {
     let rest = packet.strip_prefix(&[10])?;
     let end = rest.iter().position(|byte| *byte == 0)?;
@@ -300,7 +300,7 @@ fn parsed(packet: &[u8]) -> Option<Greeting> {
     let length = usize::from(head[20]).saturating_sub(8).max(13);
     let (nonce, name) = rest.split_at_checked(length).unwrap_or((rest, b""));
     let mut nonce = [&head[4..12], nonce].concat();
-    // Without the 0 at its end.
+    // Without the trailing 0.
     nonce.resize(20, 0);
     Some(Greeting {
         version: String::from_utf8_lossy(version).into_owned(),
@@ -314,7 +314,7 @@ fn parsed(packet: &[u8]) -> Option<Greeting> {
     })
 }
 
-/// The method and its nonce. The server may name any method; the others send the password, or what gives it away.
+/// The requested method and its nonce. The server may name any method, but others send the password or reveal it.
 fn change_of_method(request: &[u8]) -> Result<(AuthPlugin<'static>, &[u8]), Error> {
     let mut parts = request.splitn(2, |byte| *byte == 0);
     let name = parts.next().unwrap_or_default();
@@ -367,7 +367,7 @@ fn malformed(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A server that says this, and what it is told.
+    /// A server with fixed output, and a copy of its input.
     #[derive(Default)]
     struct Heard {
         said: io::Cursor<Vec<u8>>,
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn password_goes_over_private_connections_alone() {
         let greeting = parsed(&greeting()).unwrap();
-        // It asks for the password itself.
+        // The server requests the plain password.
         let said = b"\x02\0\0\x01\x01\x04\x07\0\0\x03\0\0\0\x02\0\0\0".to_vec();
         for (is_private, password, is_told) in [
             (true, "secret", true),

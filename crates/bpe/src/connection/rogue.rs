@@ -88,12 +88,12 @@ type Answer = dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync;
 pub struct Case {
     pub version: String,
     pub method: &'static str,
-    /// Packets after the client's proof; each follows a packet of the client's.
+    /// Packets after the client's proof; each answers one packet of the client.
     pub login: Vec<Vec<u8>>,
-    /// Bytes after which it closes.
+    /// Number of bytes after which it closes the connection.
     pub budget: usize,
     pub answer: Arc<Answer>,
-    /// Repeats the last packet of each answer that has no end.
+    /// Repeats the last packet of each answer that lacks an end.
     pub is_endless: bool,
 }
 
@@ -109,7 +109,7 @@ impl Case {
         }
     }
 
-    /// Like a server that knows nothing.
+    /// A server that knows nothing.
     pub fn harmless() -> Self {
         Self::new(|statement| match statement {
             statement if statement.starts_with("SET") => vec![OK.to_vec()],
@@ -118,7 +118,7 @@ impl Case {
         })
     }
 
-    /// Listens until the test ends. The directory is to be kept as long.
+    /// Listens until the test ends. The caller must keep the directory until then.
     pub fn start(self) -> (tempfile::TempDir, Args) {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("socket");

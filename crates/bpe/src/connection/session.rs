@@ -1,4 +1,4 @@
-//! A session with a server that is logged in to.
+//! A session with a server after the login.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use super::protocol::{Bounds, Greeting, Protocol};
 use super::stream::Wire;
 use super::trust::Holder;
 
-/// What an answer may be, where a statement says nothing else.
+/// Default bounds of an answer.
 pub const BOUNDS: Bounds = Bounds {
     rows: 1 << 20,
     bytes: 64 << 20,
     time: Some(Duration::from_secs(600)),
 };
-/// For a statement that changes the server: shrinking a large pool takes minutes.
+/// Time limit for a statement that changes the server; shrinking a large pool takes minutes.
 const LONG: Duration = Duration::from_secs(1800);
-/// For the end of a session, whose server may hang.
+/// Time limit for closing a session, because the server may hang.
 const QUIT_LIMIT: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -25,7 +25,7 @@ pub struct Session {
     pub greeting: Greeting,
     /// The process of the server, as the peer of a Unix socket.
     pub holder: Option<Holder>,
-    /// How long an answer is waited for; None: as long as its bounds allow.
+    /// Answer timeout; `None` applies only the bounds of the answer.
     pub limit: Option<Duration>,
 }
 
@@ -39,10 +39,10 @@ impl Session {
         }
     }
 
-    /// Runs a statement, and hands over each row.
+    /// Runs a statement, and passes each row to the caller.
     ///
     /// # Errors
-    /// The server's own, a malformed answer, or one beyond its bounds.
+    /// The server's own error, a malformed answer, or one that exceeds its bounds.
     pub fn query(
         &mut self,
         statement: &str,
@@ -54,10 +54,10 @@ impl Session {
             .query(statement, Bounds { time, ..bounds }, each)
     }
 
-    /// Runs a statement whose rows do not matter, and which may take long.
+    /// Runs a statement that may take long, and discards its rows.
     ///
     /// # Errors
-    /// As those of [`query`](Self::query).
+    /// As in [`query`](Self::query).
     pub fn execute(&mut self, statement: &str) -> Result<(), Error> {
         let bounds = Bounds {
             time: Some(LONG),
@@ -71,7 +71,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.protocol
             .set_deadline(Some(Instant::now() + QUIT_LIMIT));
-        // The server notes a connection that ends without this.
+        // The server logs a connection that ends without this packet.
         let _ = self.protocol.quit();
     }
 }

@@ -1,4 +1,4 @@
-//! Connections with a limit for each read and write, and TLS over them.
+//! Connections with a time limit for each read and write, and TLS over them.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -26,11 +26,11 @@ use super::place::Place;
 use super::protocol;
 use crate::files::read_bounded;
 
-/// Bytes of a file of certificates; those of a system have some 200 KiB.
+/// Maximum size of a certificate file in bytes; system files have about 200 KiB.
 const MAX_CERTIFICATES: u64 = 16 << 20;
-/// A server that has vanished is noticed by this where a statement has no limit.
+/// Keepalive time, which detects a vanished server during statements without a limit.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Certificates of the system: Debian and Ubuntu, Red Hat, SUSE, Alpine.
+/// Certificate files of the system: Debian and Ubuntu, Red Hat, SUSE, Alpine.
 const SYSTEM_CERTIFICATES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -38,17 +38,17 @@ const SYSTEM_CERTIFICATES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A socket that does not block, so that no signal and no trickle of bytes prolongs a limit.
+/// A non-blocking socket, so that neither signals nor slow bytes prolong a limit.
 pub struct Socket {
     fd: OwnedFd,
     deadline: Option<Instant>,
 }
 
 impl Socket {
-    /// Connects to a Unix socket by its descriptor. A server that accepts no connection is waited for until the limit.
+    /// Connects to a Unix socket by its descriptor. Waits until the limit for a server that accepts no connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn unix(place: &Place, limit: Option<Duration>) -> io::Result<Self> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -65,7 +65,7 @@ impl Socket {
     }
 
     /// # Errors
-    /// The system's, of the last address that the host has.
+    /// The system's error for the last address of the host.
     pub fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<Self> {
         let mut failure = io::ErrorKind::NotFound.into();
         for address in (host, port).to_socket_addrs()? {
@@ -99,7 +99,7 @@ impl Socket {
         }
     }
 
-    /// Repeats a call until it is done or the limit is reached.
+    /// Repeats a call until it is complete or the limit expires.
     fn until_done(
         &self,
         event: PollFlags,
@@ -153,10 +153,10 @@ impl Wire {
         }
     }
 
-    /// TLS over a connection, done with when the certificate is verified.
+    /// Adds TLS to a connection. Returns after the certificate is verified.
     ///
     /// # Errors
-    /// A certificate that is not the host's or not of a known authority, and the system's.
+    /// The certificate belongs to another host or an unknown authority, or the system's error.
     pub fn secured(self, host: &str, config: Arc<ClientConfig>) -> io::Result<Self> {
         let Self::Plain(socket) = self else {
             return Ok(self);
@@ -211,10 +211,10 @@ impl Write for Wire {
     }
 }
 
-/// TLS that verifies the server's certificate with these authorities, or with the system's.
+/// A TLS configuration that verifies the server's certificate by these authorities, or by those of the system.
 ///
 /// # Errors
-/// When there is no certificate of an authority, in words.
+/// A message: there is no certificate of an authority.
 pub fn tls_config(
     authorities: Option<&Path>,
     checks_name: bool,
@@ -254,7 +254,7 @@ pub fn tls_config(
     Ok(Arc::new(config.with_no_client_auth()))
 }
 
-/// Verifies a certificate, but for the name: `VERIFY_CA`.
+/// Verifies a certificate except for the name: `VERIFY_CA`.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -272,7 +272,7 @@ impl ServerCertVerifier for AnyName {
             .0
             .verify_server_cert(certificate, others, name, ocsp, now);
         match verified {
-            // The name is looked at last, when all else is verified.
+            // The name is checked last, after all other properties.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
                 Ok(ServerCertVerified::assertion())
             }

@@ -1,6 +1,6 @@
-//! Who may answer at a Unix socket: root, the caller, the user that the servers' packages make, or the user that `--server-user` names.
-//! Of the packages' user root also wants a server program that only root may change. A program proves nothing about another user, who can
-//! run an installed server with libraries of its own.
+//! Users whose process is accepted at a Unix socket: root, the caller, the user of the server packages, or the user in
+//! `--server-user`. For the packages' user, root also requires a server program that only root may change. The program
+//! proves nothing about other users, because they can run an installed server with modified libraries.
 
 use std::fs;
 use std::path::Path;
@@ -11,27 +11,27 @@ use super::place::Place;
 use crate::process::name::is_server;
 use crate::process::peer::{self, Peer};
 
-/// The process of a server, with its start, as numbers are used again.
+/// A server's process with its start time, because process numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     pub pid: i32,
     pub start: u64,
 }
 
-/// Whom a caller believes.
+/// Users that a caller trusts.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub caller: u32,
-    /// The user that the servers' packages make.
+    /// The user that the server packages create.
     pub package: Option<u32>,
-    /// By `--server-user`.
+    /// From `--server-user`.
     pub named: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Accepted,
-    /// If its program is an installed server's.
+    /// Accepted if its program is an installed server.
     OnlyServers,
     Refused,
 }
@@ -48,10 +48,10 @@ impl Rule {
         }
     }
 
-    /// Checks who listens at a socket. Returns its process where that is known to be a server.
+    /// Checks the process that listens at a socket. Returns it if it is known to be a server.
     ///
     /// # Errors
-    /// Who it is and why it is refused, in words.
+    /// A message with the process and the reason of the refusal.
     pub fn check(self, peer: Option<Peer>, place: &Place) -> Result<Option<Holder>, String> {
         if left_out!("peer") {
             return Ok(None);
@@ -71,11 +71,11 @@ impl Rule {
             })
         };
         let users = peer::users(peer.pid);
-        // A program that changes its user was begun by another one.
+        // Another user started a program that changes its user.
         if users.is_some_and(|users| users != [peer.uid; 4]) {
             return refused("it has another user now, or several");
         }
-        // Callers other than root cannot look closer, and change nothing on the host.
+        // Callers other than root cannot inspect the process, and change nothing on the host.
         let is_here = || peer.is_alive(place.identity) && peer::shares_namespaces(peer.pid);
         let is_known = users.is_some() && (self.caller != 0 || is_here());
         match self.verdict(peer.uid) {
@@ -100,7 +100,7 @@ impl Rule {
         if !is_known {
             return Ok(None);
         }
-        // Process 1 of root listens for servers that systemd starts on demand.
+        // Root's process 1 listens for servers that systemd starts on demand.
         let pid = match (peer.pid, peer.uid) {
             (1, 0) if !is_server(1) => peer::started_on_demand(place.identity),
             (pid, _) => Some(pid).filter(|&pid| is_server(pid)),
@@ -114,20 +114,20 @@ impl Rule {
     }
 }
 
-/// The user that the packages of MariaDB and MySQL make, on all distributions.
+/// The user that MariaDB and MySQL packages create on all distributions.
 pub fn package_user() -> Option<u32> {
     user("mysql").ok()
 }
 
-/// Whether a server of this user is one that root or a package has set up, or the caller's own.
+/// Whether root, a package or the caller set up servers of this user.
 pub fn is_usual(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw() || package_user() == Some(uid)
 }
 
-/// The number of a user, by its name or as a number.
+/// Resolves a user name or number.
 ///
 /// # Errors
-/// There is no such user, in words.
+/// The user does not exist; a message.
 pub fn user(name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -138,7 +138,7 @@ pub fn user(name: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("/etc/passwd has no user `{name}`; a number is taken, too"))
 }
 
-/// The name of a user in one of these root directories, or its number.
+/// The name of a user by one of these root directories, or its number.
 pub fn user_name(roots: &[&Path], number: u32) -> String {
     roots
         .iter()
@@ -186,7 +186,7 @@ mod tests {
             (rule(0, Some(mysql), None), stranger, Refused),
             (rule(me, None, None), stranger, Refused),
             (rule(0, None, Some(stranger)), stranger, Accepted),
-            // The option names who it is, also where another user would do.
+            // The option names the only accepted user.
             (rule(0, Some(mysql), Some(stranger)), mysql, Refused),
             (rule(0, None, Some(mysql)), 0, Refused),
             (rule(me, None, Some(mysql)), me, Refused),
@@ -205,7 +205,7 @@ mod tests {
         let user = rustix::process::geteuid().as_raw();
         let peer = || Peer::of(stream.as_fd());
         let check = |rule: Rule| rule.check(peer(), &place);
-        // A test is no server.
+        // The test process is no server.
         assert_eq!(check(rule(user, None, None)), Ok(None));
         assert_eq!(check(rule(user, None, Some(user))), Ok(None));
         let why = check(rule(user, None, Some(user + 1))).unwrap_err();

@@ -1,4 +1,4 @@
-//! How requests are taken and answered: JSON both ways, and what waits for a server in its turn.
+//! Requests and answers in JSON, and turns for requests that wait for a server.
 
 use axum::Json;
 use axum::extract::{FromRequest, Request};
@@ -10,7 +10,7 @@ use super::watched::Watched;
 
 pub type Answer<T> = Result<T, Refusal>;
 
-/// The JSON of a request; what is wrong with it is said as every error is.
+/// The JSON of a request; errors in it are reported like all others.
 pub struct Said<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Said<T> {
@@ -24,10 +24,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Said<T> {
     }
 }
 
-/// Runs what waits for this server beside the threads that answer requests, when the server's turn has come.
+/// Runs work that waits for this server in another thread, once the server has a free turn.
 ///
 /// # Errors
-/// What the work answers, or that its turn does not come.
+/// The error of the work, or no turn became free.
 pub async fn blocking<T: Send + 'static>(
     server: &Watched,
     work: impl FnOnce() -> Answer<T> + Send + 'static,
@@ -40,7 +40,7 @@ pub async fn blocking<T: Send + 'static>(
         .advise("try again when it does; the console keeps asking")
     })?;
     let done = tokio::task::spawn_blocking(move || {
-        // Kept until the work ends, even when nobody waits for its answer any more.
+        // The turn stays taken until the work ends, even if the client has disconnected.
         let _turn = turn;
         work()
     });

@@ -24,12 +24,12 @@ use super::task::Task;
 use super::watched::{Line, Watched};
 use super::{clusters, guard, guest, rolling};
 
-/// The most a request may bring; a file of SQL statements is the largest.
+/// Maximum size of a request body; the largest is a file of SQL statements.
 const BODY: usize = 256 << 10;
 
 pub type Shared = State<Arc<Console>>;
 
-/// Everything the console answers to.
+/// Routes of the console.
 pub fn router(console: Arc<Console>, pages: Pages) -> Router {
     let experience = match &console.guest {
         Some(guest) => Arc::clone(guest).routes(),
@@ -84,7 +84,7 @@ impl Console {
             .ok_or_else(|| Refusal::not_found(format!("the console knows no server `{id}`")))
     }
 
-    /// While two states are compared on a server, its switch is not for others.
+    /// While a comparison runs on a server, other requests must not turn its switch.
     fn may_change(&self, server: &Arc<Watched>) -> Answer<()> {
         match &self.guest {
             Some(guest) if guest.is_comparing() && Arc::ptr_eq(guest.server(), server) => {
@@ -125,7 +125,7 @@ async fn live(State(console): Shared, Path(id): Path<String>) -> Answer<Response
         loop {
             match receiver.recv().await {
                 Ok(line) => return Some((line, receiver)),
-                // This page was too slow; what it missed was of seconds that are over.
+                // The page was too slow; the lost lines describe past seconds.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -138,7 +138,7 @@ async fn live(State(console): Shared, Path(id): Path<String>) -> Answer<Response
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// So that a line that goes to many pages is in memory once.
+/// Shares one copy of a line among many pages.
 struct OwnedLine(Line);
 
 impl AsRef<[u8]> for OwnedLine {

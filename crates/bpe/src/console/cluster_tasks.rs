@@ -1,4 +1,4 @@
-//! What is being done to clusters, or was done last: a task of each, whose lock is a leaf.
+//! Tasks of clusters: one running or finished change for each. Locks are leaves.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::task::{State, Step, StepState, Task};
 use crate::failure::Failure;
 
-/// What is being done to clusters, by name.
+/// The task of each cluster, by name.
 #[derive(Default)]
 pub struct All(Mutex<BTreeMap<String, Arc<Work>>>);
 
@@ -16,33 +16,33 @@ impl All {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// What is being done to this cluster, or was done last.
+    /// The running or last change of this cluster.
     pub fn task(&self, cluster: &str) -> Option<Task> {
         let work = self.all().get(cluster).cloned()?;
         Some(work.task().clone())
     }
 
-    /// Whether a cluster is being changed.
+    /// Whether a change of any cluster is running.
     pub fn is_busy(&self) -> bool {
         let running = |work: &Arc<Work>| work.task().state == State::Running;
         self.all().values().any(running)
     }
 
-    /// Has all of them end after the server that is being changed.
+    /// Stops all changes after their current server.
     pub fn stop_all(&self) {
         for work in self.all().values() {
             work.stop.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Has it end after the server that is being changed.
+    /// Stops the change after its current server.
     pub fn stop(&self, cluster: &str) {
         if let Some(work) = self.all().get(cluster) {
             work.stop.store(true, Ordering::SeqCst);
         }
     }
 
-    /// `None` while it is being changed.
+    /// Returns `None` while another change of the cluster is running.
     pub fn begin(&self, cluster: &str, task: Task) -> Option<Arc<Work>> {
         let mut all = self.all();
         let busy = all
@@ -60,7 +60,7 @@ impl All {
     }
 }
 
-/// A change of a cluster at work.
+/// The change of a cluster.
 pub struct Work {
     task: Mutex<Task>,
     stop: AtomicBool,
@@ -75,14 +75,14 @@ impl Work {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Says how far a step is.
+    /// Updates a step.
     pub fn show(&self, step: usize, state: StepState, text: String) {
         if let Some(step) = self.task().steps.get_mut(step) {
             *step = Step { text, state };
         }
     }
 
-    /// The end of it.
+    /// Records the end of the change.
     pub fn end(&self, result: Result<(), Failure>) {
         let mut task = self.task();
         task.state = match result {

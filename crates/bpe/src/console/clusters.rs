@@ -1,4 +1,4 @@
-//! The console's servers as clusters: who belongs together, the role of each, how far behind and how warm it is.
+//! The console's servers as clusters: groups, roles, lag and warmth.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::cluster::membership::Role;
 use crate::cluster::ready::{self, Limits, Verdict, Wanted};
 use crate::failure::Failure;
 
-/// All servers as they were last seen. Groups are of what each said when it last answered.
+/// The last known state of all servers. Groups are based on each server's last answer.
 pub struct View {
     pub servers: Vec<Arc<Watched>>,
     clusters: Vec<Option<String>>,
     places: Vec<Option<Seen>>,
     present: Vec<Result<Seen, Failure>>,
-    /// Verdicts name no server but the one that they are about.
+    /// Verdicts name only the server that they are about.
     is_for_strangers: bool,
 }
 
 impl View {
-    /// What callers without the token may learn: no words of a server, and no names but the one that they ask for.
+    /// The view for callers without the token: no texts from a server, and no names except the requested one.
     pub fn for_strangers(console: &Console) -> Self {
         let mut view = Self::of(console);
         view.present = view.present.into_iter().map(ready::for_strangers).collect();
@@ -64,7 +64,7 @@ impl View {
     /// The group of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// It does not exist.
     pub fn group(&self, name: &str) -> Answer<Group> {
         self.groups()
             .into_iter()
@@ -72,10 +72,10 @@ impl View {
             .ok_or_else(|| Refusal::not_found(format!("the console knows no cluster `{name}`")))
     }
 
-    /// The members in the order in which they are changed.
+    /// The members in the order of a rolling change.
     ///
     /// # Errors
-    /// Nobody can say which is to be the last.
+    /// The last server cannot be determined.
     pub fn order(&self, group: &Group) -> Result<Vec<Arc<Watched>>, Failure> {
         let known = self.known();
         group::check(&known, group)
@@ -87,7 +87,7 @@ impl View {
             .collect())
     }
 
-    /// Whether a server may get traffic, among its group.
+    /// The verdict on a server within its group.
     pub fn judge(&self, number: usize, limits: &Limits, wanted: Wanted) -> Verdict {
         let members = self
             .groups()
@@ -145,14 +145,14 @@ impl View {
     }
 }
 
-/// A server to wait for on behalf of a cluster: its first.
+/// A cluster's first server, whose turns its requests use.
 pub fn first(console: &Console, name: &str) -> Answer<Arc<Watched>> {
     let view = View::of(console);
     let group = view.group(name)?;
     Ok(Arc::clone(&view.servers[group.members[0]]))
 }
 
-/// All clusters, as a list shows them.
+/// All clusters, as entries of a list.
 pub fn summaries(console: &Console) -> Vec<Value> {
     let view = View::of(console);
     let known = view.known();

@@ -1,6 +1,6 @@
-//! Comparing serving with bypass on a server ([`crate::compare`]), shown to every page of it second by second.
+//! Compares serving with bypass on a server ([`crate::compare`]), and publishes every second to its pages.
 //!
-//! The server's turn to be changed is taken until the end, so nobody else turns its switches meanwhile.
+//! Holds the server's right to change until the end, so that no other request turns its switch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::compare::schedule::Side;
 use crate::compare::wish::Wish;
 use crate::failure::Failure;
 
-/// Percent of the statements per second, as for the command.
+/// Percent of the statements per second, as in the command.
 const LIMIT: f64 = 50.0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     minutes: f64,
-    /// Seconds of a slice.
+    /// Seconds per slice.
     slice_s: u64,
-    /// Whether pages that are written in bypass are kept.
+    /// Whether pages written during bypass stay cached.
     refill: bool,
-    /// Percent of the statements per second of serving, below which bypass hurts.
+    /// Bypass ends the comparison below this percentage of the serving rate, in statements per second.
     limit_percent: Option<f64>,
 }
 
@@ -47,10 +47,10 @@ pub struct Comparing {
     pub found: Option<Comparison>,
 }
 
-/// Begins it, beside the thread that answers requests.
+/// Starts it in another thread than the one that answers requests.
 ///
 /// # Errors
-/// When somebody else is changing the server, or the request is wrong. What the server lacks is told to the pages.
+/// Another change of the server is running, or the request is invalid. Problems of the server itself are published to the pages.
 pub fn begin(watched: &Arc<Watched>, request: &Request) -> Result<Comparing, Refusal> {
     let wrong = |what: &str| Err(Refusal::bad(what));
     if !(0.1..=480.0).contains(&request.minutes) {
@@ -89,7 +89,7 @@ pub fn begin(watched: &Arc<Watched>, request: &Request) -> Result<Comparing, Ref
                 ))
             });
             page.watched.end_comparing();
-            // Whoever sees the end may begin the next change.
+            // Release the right first: a page that sees the end may start the next change at once.
             drop(changing);
             page.end(result);
         })
@@ -100,7 +100,7 @@ pub fn begin(watched: &Arc<Watched>, request: &Request) -> Result<Comparing, Ref
     Ok(now)
 }
 
-/// The pages of a server.
+/// Publishes to a server's pages.
 struct Page {
     watched: Arc<Watched>,
     now: Comparing,

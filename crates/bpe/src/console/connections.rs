@@ -1,5 +1,5 @@
-//! Decides which connections stay: a bounded number for each address and in total. The connection that has been silent
-//! longest gives way to a new one. Token holders have places of their own.
+//! Limits connections per address and in total. When a limit is exceeded, the connection that was silent longest is
+//! closed. Connections with the token have separate limits.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,41 +8,41 @@ use std::time::{Duration, Instant};
 use interface::left_out;
 use tokio::sync::oneshot;
 
-/// Connections of one address without the token.
+/// Limit of connections without the token per address.
 pub const PER_ADDRESS: usize = 32;
-/// Connections of all addresses without the token.
+/// Limit of connections without the token in total.
 pub const STRANGERS: usize = 256;
-/// Connections that have shown the token.
+/// Limit of connections with the token.
 const HOLDERS: usize = 256;
-/// A connection above these limits has this long for its next request. A caller on a busy host sends it late.
+/// Grace period for the next request of a connection above these limits. A caller on a busy host sends it late.
 pub const GRACE: Duration = Duration::from_millis(100);
-/// Connections without the token that are open during their grace, at most.
+/// Limit of connections without the token during their grace period.
 const NEWCOMERS: usize = 1024;
-/// Places of each kind where there are hardly any file descriptors.
+/// Minimum limit of each kind if file descriptors are scarce.
 const MIN_PLACES: usize = 8;
-/// Refusals that one connection gets. The next one closes it.
+/// Refusals per connection. The next one closes it.
 const REFUSALS: u32 = 20;
 
-/// Closes the connection when it is dropped.
+/// Dropping it closes the connection.
 pub type Open = oneshot::Sender<()>;
 
 struct Connection {
     address: IpAddr,
-    /// Time of the last complete request, or of the start of the connection.
+    /// Time of the last complete request, or of the connection's start.
     heard: Instant,
     is_holder: bool,
     refusals: u32,
-    /// Held for its drop.
+    /// Closes the connection when dropped.
     _open: Open,
 }
 
 /// All connections of a listener.
 pub struct Connections {
     open: HashMap<u64, Connection>,
-    /// Connections without the token by address, those silent longest first.
+    /// Connections without the token by address, longest silent first.
     strangers: HashMap<IpAddr, BTreeSet<(Instant, u64)>>,
     holders: BTreeSet<(Instant, u64)>,
-    /// Connections without the token.
+    /// Number of connections without the token.
     count: usize,
     next: u64,
     most_newcomers: usize,
@@ -51,9 +51,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// `descriptors`: how many of these connections the process can keep open.
+    /// `descriptors`: number of connections that the process can keep open.
     pub fn new(descriptors: usize) -> Self {
-        // Two parts for strangers, who are many during their grace, and one for token holders.
+        // Two thirds for connections without the token, of which many may be in their grace period, and one third for those with it.
         let third = descriptors / 3;
         Self {
             open: HashMap::new(),
@@ -67,7 +67,7 @@ impl Connections {
         }
     }
 
-    /// Takes a new connection in and returns its number.
+    /// Adds a new connection and returns its number.
     pub fn enter(&mut self, address: IpAddr, open: Open, now: Instant) -> u64 {
         let address = share(address);
         let number = self.next;
@@ -90,7 +90,7 @@ impl Connections {
         number
     }
 
-    /// Closes connections above the limits whose grace is over.
+    /// Closes connections above the limits after their grace period.
     pub fn settle(&mut self, now: Instant) {
         let crowded = self.strangers.iter().filter_map(|(address, connections)| {
             (connections.len() > PER_ADDRESS).then_some(*address)
@@ -104,12 +104,12 @@ impl Connections {
         while self.count > self.most_strangers && self.close_silent(GRACE, now) {}
     }
 
-    /// Whether [`Connections::settle`] has something to close, now or after the grace.
+    /// Whether [`Connections::settle`] has connections to close, now or after their grace period.
     pub fn is_crowded(&self) -> bool {
         self.count > self.most_strangers || self.strangers.values().any(|of| of.len() > PER_ADDRESS)
     }
 
-    /// Whether this connection should end after its answer, because it is one too many.
+    /// Whether this connection exceeds a limit and should end after its answer.
     pub fn is_surplus(&self, number: u64) -> bool {
         self.open.get(&number).is_some_and(|connection| {
             !connection.is_holder
@@ -118,7 +118,7 @@ impl Connections {
         })
     }
 
-    /// Notes a complete request.
+    /// Records a complete request.
     pub fn hear(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.open.get_mut(&number) else {
             return;
@@ -133,7 +133,7 @@ impl Connections {
         queue.insert((now, number));
     }
 
-    /// Notes that a connection has shown the token: it leaves the places of the others.
+    /// Records that a connection has shown the token, and moves it to the limits for token holders.
     pub fn admit(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.open.get_mut(&number) else {
             return;
@@ -153,7 +153,7 @@ impl Connections {
         }
     }
 
-    /// Notes a refusal. Returns whether the connection may have another answer.
+    /// Counts a refusal. Returns whether the connection gets another answer.
     pub fn refuse(&mut self, number: u64) -> bool {
         self.open.get_mut(&number).is_some_and(|connection| {
             connection.refusals += 1;
@@ -161,7 +161,7 @@ impl Connections {
         })
     }
 
-    /// Closes a connection and forgets it.
+    /// Closes and removes a connection.
     pub fn leave(&mut self, number: u64) {
         if let Some(connection) = self.open.remove(&number) {
             let place = (connection.heard, number);
@@ -173,8 +173,8 @@ impl Connections {
         }
     }
 
-    /// Closes the connection without the token that has been silent longest, if it was silent for this long. It is one of
-    /// the address that has most connections. Returns whether there was one.
+    /// Closes the connection without the token that was silent longest, if for at least this time. It belongs to the
+    /// address with most connections. Returns whether one was closed.
     pub fn close_silent(&mut self, least: Duration, now: Instant) -> bool {
         let largest = self.strangers.iter().max_by_key(|(_, of)| of.len());
         let most = largest.map_or(0, |(_, of)| of.len());
@@ -213,7 +213,7 @@ impl Connections {
     }
 }
 
-/// The address that a share belongs to. A network of IPv6 gives each host 2^64 addresses, so they count as one.
+/// The address that a connection is counted under. An IPv6 network gives each host 2^64 addresses, so all of them count as one.
 pub fn share(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -276,7 +276,7 @@ mod tests {
         let mut trial = Trial::new();
         let first: Vec<u64> = (0..PER_ADDRESS).map(|_| trial.enter([1; 4])).collect();
         trial.wait(GRACE * 2);
-        // A request makes the first one the newest.
+        // A request makes the first connection the most recent.
         trial.connections.hear(first[0], trial.now);
         let newest = trial.enter([1; 4]);
         trial.wait(Duration::ZERO);
@@ -340,7 +340,7 @@ mod tests {
         assert!(holders.iter().all(|number| trial.is_open(*number)));
         assert!(!trial.connections.is_surplus(holders[0]));
         assert_eq!(trial.count_open(), HOLDERS + PER_ADDRESS);
-        // Among themselves the one that has been silent longest gives way.
+        // Among connections with the token, the longest silent one is closed.
         let one_more = trial.enter([1; 4]);
         trial.connections.admit(one_more, trial.now);
         assert!(!trial.is_open(holders[0]) && trial.is_open(one_more));

@@ -1,5 +1,5 @@
-//! What a page shows of a server besides its figures: settings, instances, devices, files and tables. Asked for when a
-//! page wants it, and kept for two seconds, so that many pages cost the server no more than one.
+//! A server's details on its page besides the figures: settings, instances, devices, files and tables. Read on request
+//! and cached for two seconds, so that many pages cost the server as much as one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use crate::report;
 use crate::server::Server;
 
 const FRESH: Duration = Duration::from_secs(2);
-/// Files and tables shown, those with the most reads first.
+/// Maximum number of files and tables shown, most reads first.
 const MOST: usize = 500;
 
-/// The rules for tables.
+/// Variable with the table rules.
 pub const TABLES: &str = "bpe_tables";
 
-/// The rules for tables as the server has them; the reason if it cannot follow them.
+/// The server's table rules, or the reason why it cannot apply them.
 ///
 /// # Errors
-/// When the server does not answer.
+/// The server does not answer.
 pub fn rules_of(server: &mut Server) -> Result<Result<Rules, String>, Failure> {
     let text = server.whole_variable(TABLES)?.unwrap_or_default();
     let folds = server.number("lower_case_table_names")?.unwrap_or(0) != 0;
     Ok(Rules::parse(&text, folds))
 }
 
-/// The last answer, and the connection it came over.
+/// The last result and its connection.
 #[derive(Default)]
 pub struct Details {
     connection: Option<Server>,
-    /// As it is sent.
+    /// As sent.
     answer: Option<(Instant, Arc<str>)>,
 }
 
 impl Details {
-    /// What was asked for at most two seconds ago.
+    /// The last result, if younger than two seconds.
     pub fn fresh(&self) -> Option<Arc<str>> {
         let (at, answer) = self.answer.as_ref()?;
         (at.elapsed() < FRESH).then(|| Arc::clone(answer))
     }
 
-    /// Asks the server. `latest`: what its figures were last.
+    /// Reads the details from the server. `latest`: its latest figures.
     ///
     /// # Errors
-    /// When it does not answer. The next one asks over a new connection.
+    /// The server does not answer. The next call opens a new connection.
     pub fn ask(
         &mut self,
         open: impl FnOnce() -> Result<Server, Failure>,
@@ -73,12 +73,12 @@ impl Details {
         Ok(answer)
     }
 
-    /// The server does not answer.
+    /// Drops the connection to a server that does not answer.
     pub fn disconnect(&mut self) {
         self.connection = None;
     }
 
-    /// After a change, what was asked before it is of no use.
+    /// Drops the last result. Call after a change, which outdates it.
     pub fn forget(&mut self) {
         self.answer = None;
     }
@@ -92,13 +92,13 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
     if let Some(whole) = server.whole_variable(TABLES)? {
         settings.insert(TABLES.to_owned(), whole.into());
     }
-    // Rules that the server cannot follow are as none.
+    // Rules that the server cannot apply count as none.
     let rules = rules_of(server)?.unwrap_or_default();
     let mut rows = |name: &str| -> Result<Vec<Value>, Failure> {
         if settings.is_empty() {
             return Ok(Vec::new());
         }
-        // Without the function there are no rows: the page says so by the state.
+        // Without the function there are no rows; the page shows the reason in the state.
         let text = report::ask_if_any(server, name)?.unwrap_or_default();
         Ok(match report::parse(&text) {
             Ok(Value::Array(rows)) => rows,
@@ -116,7 +116,7 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
         "devices": devices,
         "files": files,
         "tables": tables,
-        // Until there are figures.
+        // Empty until the first figures arrive.
         "explain": [],
     }))
 }
@@ -134,7 +134,7 @@ fn reads(row: &Value) -> u64 {
     count(row, "hits") + count(row, "misses")
 }
 
-/// Files of tables, with those of a table's partitions added up; the most read first.
+/// Files grouped by table, partitions added up; most reads first.
 fn tables(files: &[Value], rules: &Rules) -> Vec<Value> {
     let mut tables: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
     for file in files {

@@ -1,4 +1,4 @@
-//! What a request is answered with when it cannot be done.
+//! Error answers to requests.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure};
 
-/// A status with what happened and what to do.
+/// A status code with the error and advice.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
     what: String,
     advice: Option<String>,
-    /// What the page needs besides: members of the answer.
+    /// Additional members of the answer for the page.
     more: Map<String, Value>,
 }
 
@@ -27,7 +27,7 @@ impl Refusal {
         }
     }
 
-    /// The request itself is wrong.
+    /// The request is invalid.
     pub fn bad(what: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, what)
     }
@@ -36,7 +36,7 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, what)
     }
 
-    /// Right, but not now.
+    /// The request is valid, but not now.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, what)
     }
@@ -60,7 +60,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// What happened.
+    /// The error message.
     pub fn what(&self) -> &str {
         &self.what
     }

@@ -1,4 +1,4 @@
-//! What happened to the servers while the console watched: kept in memory, the newest some hundreds.
+//! Event log of the servers while the console watched them, in memory, limited to the newest `KEPT` events.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// Bytes of a text that are shown.
+/// Maximum bytes of a displayed text.
 const LONGEST: usize = 1024;
-/// Events kept.
+/// Maximum number of events.
 const KEPT: usize = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ pub struct Event {
     pub text: String,
 }
 
-/// Oldest first. Its lock is a leaf.
+/// Oldest first. The lock is a leaf.
 #[derive(Default)]
 pub struct Events(Mutex<VecDeque<Event>>);
 
@@ -48,7 +48,7 @@ impl Events {
     }
 }
 
-/// A text for people, which a statement of a quarter of a megabyte may be part of: its first kibibyte.
+/// The first kibibyte of a text for display, which may contain a statement of a quarter of a megabyte.
 pub fn shortened(mut text: String) -> String {
     if text.len() > LONGEST {
         let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end));

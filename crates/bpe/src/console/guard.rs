@@ -1,8 +1,8 @@
-//! Checks every request: the name the console is called by, the origin of the request, and the token.
+//! Checks every request: the host name, the origin, and the token.
 //!
-//! A browser is the danger here. A page of any site can send requests to the loopback address of its reader. It does not
-//! know the token, which is in no cookie. Besides, `Origin` and `Sec-Fetch-Site` identify such requests, and `Host`
-//! shows that a foreign name was made to point here (DNS rebinding). No answer has CORS headers.
+//! The threat is a browser: a page of any site can send requests to its reader's loopback address. Such a page does not
+//! know the token, which is in no cookie. In addition, `Origin` and `Sec-Fetch-Site` identify such requests, and `Host`
+//! reveals a foreign name that resolves to this host (DNS rebinding). No answer has CORS headers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -19,19 +19,19 @@ use super::listen::Caller;
 use super::refusals::Refusals;
 use super::token::Token;
 
-/// The names that a listener answers for.
+/// The host names that a listener accepts.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Names besides those of the loopback, as in `Host`: `db1.example:8600` or, for every port, `db1.example`.
+    /// Names besides the loopback names, as in `Host`: `db1.example:8600` or, for every port, `db1.example`.
     hosts: Vec<String>,
-    /// The checks of load balancers name no host in HTTP/1.0. A browser always names one.
+    /// Whether to accept requests without a host: health checks in HTTP/1.0 have none. A browser always sends one.
     takes_none: bool,
-    /// The listener is open to others, who name it by its address. DNS rebinding needs a name.
+    /// Whether to accept addresses: remote callers of an open listener use its address. DNS rebinding requires a name.
     takes_addresses: bool,
 }
 
 impl Names {
-    /// Those of the page.
+    /// Names of the page's listener.
     pub fn new(hosts: &[String]) -> Self {
         Self {
             hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
@@ -39,7 +39,7 @@ impl Names {
         }
     }
 
-    /// Those of the checks at this address.
+    /// Names of the health check listener at this address.
     pub fn of_checks(&self, address: IpAddr) -> Self {
         Self {
             hosts: self.hosts.clone(),
@@ -48,7 +48,7 @@ impl Names {
         }
     }
 
-    /// Whether a request may be looked at at all, before it shows its token.
+    /// Checks a request before its token.
     fn may_ask(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST).unwrap_or_default().to_ascii_lowercase();
@@ -80,7 +80,7 @@ impl Names {
         }
         match text(HeaderName::from_static("sec-fetch-site")) {
             None | Some("same-origin" | "none") => Ok(()),
-            // Following a link to the console is no attack; reading its answers with a script would be.
+            // Following a link to the console is harmless; reading its answers by a script is not.
             Some(_) if text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate") => {
                 Ok(())
             }
@@ -90,7 +90,7 @@ impl Names {
 
     fn answers_for(&self, host: &str) -> bool {
         let name = without_port(host);
-        // Any port: these names lead to no other host, and a tunnel may have another port at its near end.
+        // Any port: these names lead to no other host, and a tunnel's local port may differ.
         is_loopback(name)
             || self.takes_addresses && address(name).is_some()
             || self
@@ -100,13 +100,13 @@ impl Names {
     }
 }
 
-/// Both schemes: there may be a proxy with TLS before the console.
+/// Accepts both schemes, because a TLS proxy may be in front of the console.
 fn is_own_origin(origin: &str, host: &str) -> bool {
     left_out!("origin")
         || matches!(origin.split_once("://"), Some(("http" | "https", authority)) if authority == host)
 }
 
-/// Who may ask.
+/// Decides which requests to admit.
 #[derive(Debug)]
 pub struct Guard {
     token: Token,
@@ -131,7 +131,7 @@ impl Guard {
         &self.names
     }
 
-    /// Waits until a wrong token of this caller may be answered. Returns whether it may be.
+    /// Waits for the delay after a wrong token. Returns whether to answer.
     async fn wait_to_refuse(&self, caller: Option<&Caller>) -> bool {
         let address = caller.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), Caller::address);
         let delay = {
@@ -149,12 +149,12 @@ impl Guard {
     }
 }
 
-/// Whether a name or address is this machine's loopback.
+/// Whether a name or address is this host's loopback.
 fn is_loopback(name: &str) -> bool {
     name == "localhost" || address(name).is_some_and(|address| address.is_loopback())
 }
 
-/// The address that a host is named by, in brackets for IPv6.
+/// The address in a host name, with brackets for IPv6.
 fn address(name: &str) -> Option<IpAddr> {
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     bare.parse().ok()
@@ -167,7 +167,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Names and origin of every request, and the headers of every answer.
+/// Checks names and origin of every request, and sets the headers of every answer.
 pub async fn stand(State(names): State<Arc<Names>>, request: Request, next: Next) -> Response {
     let mut response = match names.may_ask(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -182,7 +182,7 @@ pub async fn stand(State(names): State<Arc<Names>>, request: Request, next: Next
     response
 }
 
-/// The token, for everything below `/api`.
+/// Checks the token of every request below `/api`.
 pub async fn ask_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned();
     let given = request.headers().get(header::AUTHORIZATION);
@@ -196,7 +196,7 @@ pub async fn ask_token(State(guard): State<Arc<Guard>>, request: Request, next: 
         if let Some(caller) = caller {
             caller.close();
         }
-        // The end of the connection ends this, too.
+        // Dropped when the connection ends.
         return std::future::pending().await;
     }
     let what = if given.is_some() {
@@ -284,7 +284,7 @@ mod tests {
         let at = |address: &str| names(&["lb.example"]).of_checks(address.parse().unwrap());
         let (near, open) = (at("127.0.0.1"), at("0.0.0.0"));
         for own in [&near, &open] {
-            // HTTP/1.0, as HAProxy asks.
+            // HTTP/1.0, as sent by HAProxy.
             assert!(asked(own, &[]));
             for host in ["127.0.0.1:8601", "localhost", "[::1]:8601", "LB.example"] {
                 assert!(asked(own, &[("host", host)]), "{host}");

@@ -1,4 +1,4 @@
-//! What another command may add to the console: pages that work on one of its servers, under an address of their own.
+//! Extension point of the console: another command adds pages that work on one server, below a separate URL path.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use super::answer::Answer;
 use super::error::Refusal;
 use super::watched::Watched;
 
-/// The experience: a load on one server, whose switch it may turn itself.
+/// The experience: generates load on one server, and may turn its switch.
 pub trait Guest: Send + Sync {
-    /// The server it works on.
+    /// The server that it works on.
     fn server(&self) -> &Arc<Watched>;
 
-    /// Whether it is turning the server's switch, which nobody else may do meanwhile.
+    /// Whether it currently turns the server's switch, which excludes other changes.
     fn is_comparing(&self) -> bool;
 
-    /// Has what runs end soon; the switch is put back.
+    /// Asks a running experience to end soon and to restore the switch.
     fn stop(&self);
 
-    /// Ends the programs it has started and removes what it has made. The console ends right after.
+    /// Terminates the programs it started and removes its data. The console exits right afterwards.
     fn end(&self);
 
-    /// What it answers below `/api/experience`. Requests have passed the guard.
+    /// Handlers below `/api/experience`. Requests have passed the guard.
     fn routes(self: Arc<Self>) -> Router;
 }
 
-/// The same addresses where there is no guest.
+/// Handlers for the same paths without a guest.
 pub fn none() -> Router {
     Router::new()
         .route("/", get(nothing))

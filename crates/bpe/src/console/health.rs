@@ -1,8 +1,8 @@
-//! What load balancers ask over HTTP: whether a server may get traffic, and how much of it.
+//! HTTP health checks for load balancers: readiness and traffic share of a server.
 //!
-//! A check needs no token, and its answer says no more than that and why, without words of a server. So it listens on the
-//! loopback unless told otherwise. The answer comes from what the samplers saw: a check costs the server nothing. A thread
-//! of its own answers, so that the page's callers do not delay it.
+//! A check needs no token. Its answer contains only the verdict and the reason, without texts from a server. By default
+//! it listens on the loopback. Answers come from the samplers' state, so a check costs the server nothing. A separate
+//! thread answers, so that page requests do not delay checks.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,7 +26,7 @@ use crate::cluster::ready::{Limits, Verdict, Wanted};
 use crate::failure::Failure;
 use crate::terminal::{complain, say};
 
-/// How long the first look at the servers is waited for.
+/// Time limit for the first poll of the servers.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -49,10 +49,10 @@ impl Args {
     }
 }
 
-/// A check names its server, so each needs a name of its own.
+/// Requires unique server names, because a check names its server.
 ///
 /// # Errors
-/// Two have the same.
+/// Two servers have the same name.
 pub fn tell_apart<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
     let mut known = BTreeSet::new();
     for name in names {
@@ -74,10 +74,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "must be a port, or an address and a port such as 10.0.0.1:8601".to_owned())
 }
 
-/// Begins to listen where that is wished.
+/// Starts to listen, if requested.
 ///
 /// # Errors
-/// When the address is taken, or the system has no thread for it.
+/// The address is taken, or the system cannot start a thread.
 pub fn open(args: &Args, console: &Arc<Console>) -> Result<(), Failure> {
     let Some(wanted) = args.health else {
         return Ok(());
@@ -128,7 +128,7 @@ fn router(console: Arc<Console>, names: Names) -> Router {
         .with_state(console)
 }
 
-/// Waits until each server was looked at once. Who asks before waits in the kernel's queue, instead of hearing that none is ready.
+/// Waits for the first poll of each server. Earlier checks wait in the kernel's queue; otherwise they would see no ready server.
 async fn looked_at(console: &Console) {
     let begin = Instant::now();
     let known = |server: &Arc<Watched>| server.place().is_some() || server.trouble().is_some();
@@ -140,15 +140,15 @@ async fn looked_at(console: &Console) {
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Question {
-    /// Its name, or its id in the console.
+    /// Name or console id of the server.
     server: Option<String>,
     role: Option<String>,
-    /// In place of the console's own.
+    /// Overrides the console's own limit.
     min_warm: Option<f64>,
     max_lag: Option<f64>,
 }
 
-/// With `http-check send-state` HAProxy says which of a backend's servers it asks about: `UP 2/3; name=backend/server; ...`.
+/// With `http-check send-state`, HAProxy names the backend server that it checks: `UP 2/3; name=backend/server; ...`.
 const STATE: &str = "x-haproxy-server-state";
 
 fn named_by_haproxy(headers: &HeaderMap) -> Option<String> {
@@ -159,7 +159,7 @@ fn named_by_haproxy(headers: &HeaderMap) -> Option<String> {
     Some(name.rsplit('/').next().unwrap_or(name).to_owned())
 }
 
-/// The server of this name or id, judged; `None` where there is none.
+/// The verdict on the server of this name or id; `None` if it does not exist.
 fn judge(console: &Console, name: &str, limits: &Limits, wanted: Wanted) -> Option<Verdict> {
     let view = View::for_strangers(console);
     let is = |of: &str| of == name;
@@ -227,7 +227,7 @@ async fn ready(
     }
 }
 
-/// A server's share of the traffic, for scripts.
+/// A server's traffic share, for scripts.
 async fn weight(State(console): State<Arc<Console>>, Query(asked): Query<Question>) -> Response {
     let name = asked.server.unwrap_or_default();
     let verdict = judge(&console, &name, &console.limits, Wanted::Any);
@@ -238,7 +238,7 @@ async fn weight(State(console): State<Arc<Console>>, Query(asked): Query<Questio
     text(status, &share_of(verdict.as_ref()))
 }
 
-/// A server that is only cold gets a smaller share, and is not taken out.
+/// A cold server gets a smaller share, but stays in rotation.
 fn share_of(verdict: Option<&Verdict>) -> String {
     match verdict {
         None => "failed #the console knows no server of this name".to_owned(),

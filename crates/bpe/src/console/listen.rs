@@ -1,4 +1,4 @@
-//! The console's sockets: every caller is let in, and silent connections give way to new ones.
+//! The console's sockets accept every caller; silent connections are closed in favour of new ones.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,32 +24,32 @@ use tokio_io_timeout::TimeoutStream;
 
 use super::connections::{Connections, GRACE, share};
 
-/// The head of a request, the first or a further one, must be complete after this long.
+/// Time limit for the head of a request, first or later.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// A caller that reads nothing of its answer for this long loses its connection.
+/// A caller that reads nothing of its answer for this long is disconnected.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause after the system has refused a connection (too many open files).
+/// Pause after a failed accept (too many open files).
 const PAUSE: Duration = Duration::from_millis(10);
-/// Connections that wait in the kernel while others are accepted.
+/// Length of the kernel's queue of connections to accept.
 const BACKLOG: i32 = 4096;
-/// File descriptors that the console wants, if the hard limit allows that.
+/// Wanted limit of file descriptors, if the hard limit allows.
 const DESCRIPTORS: u64 = 4096;
-/// File descriptors for anything but callers: connections to servers, files, pipes.
+/// File descriptors reserved for other purposes: connections to servers, files, pipes.
 const RESERVED: u64 = 256;
-/// Listeners that share the other descriptors: the page's and that of the checks.
+/// Listeners that share the remaining descriptors: the page's and the health check's.
 const LISTENERS: u64 = 2;
 
-/// A socket that listens, and what is known of its callers.
+/// A listening socket and the state of its connections.
 pub struct Door {
     tcp: TcpListener,
     connections: Arc<Mutex<Connections>>,
 }
 
 impl Door {
-    /// Must be called within the runtime that is to serve it.
+    /// Must be called within the runtime that will serve it.
     ///
     /// # Errors
-    /// When the runtime cannot watch the socket.
+    /// The runtime cannot watch the socket.
     pub fn new(tcp: std::net::TcpListener) -> io::Result<Self> {
         Ok(Self {
             tcp: TcpListener::from_std(tcp)?,
@@ -58,10 +58,10 @@ impl Door {
     }
 }
 
-/// Listens on this address with a long queue.
+/// Binds this address and listens with a long queue.
 ///
 /// # Errors
-/// When the address is taken.
+/// The address is taken.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let tcp = std::net::TcpListener::bind(address)?;
     rustix::net::listen(&tcp, BACKLOG)?;
@@ -69,7 +69,7 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(tcp)
 }
 
-/// Raises the soft limit of file descriptors, and returns how many of them are for the callers of one listener.
+/// Raises the soft limit of file descriptors. Returns the number available to one listener's callers.
 fn descriptors() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = DESCRIPTORS.min(limit.maximum.unwrap_or(DESCRIPTORS));
@@ -84,7 +84,7 @@ fn descriptors() -> usize {
     ((all - RESERVED.min(all / 2)) / LISTENERS) as usize
 }
 
-/// The connection that a request came by.
+/// The connection of a request.
 #[derive(Clone)]
 pub struct Caller {
     number: u64,
@@ -93,22 +93,22 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Where the connection comes from, as far as its share is concerned.
+    /// The address that the connection's share is counted under.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Notes that it has shown the token.
+    /// Marks the connection as authenticated.
     pub fn admit(&self) {
         lock(&self.connections).admit(self.number, Instant::now());
     }
 
-    /// Notes that it has shown a wrong token. Returns whether it may have an answer.
+    /// Counts a wrong token. Returns whether to send an answer.
     pub fn refuse(&self) -> bool {
         lock(&self.connections).refuse(self.number)
     }
 
-    /// Closes it without an answer.
+    /// Closes the connection without an answer.
     pub fn close(&self) {
         lock(&self.connections).leave(self.number);
     }
@@ -135,12 +135,12 @@ impl Service<hyper::Request<Incoming>> for Introduced {
     }
 }
 
-/// Notes complete requests. Connections that are too many end with their answer.
+/// Records complete requests. Surplus connections are closed after their answer.
 async fn attend(request: Request, next: Next) -> Response {
     let Some(caller) = request.extensions().get::<Caller>().cloned() else {
         return next.run(request).await;
     };
-    // A request that is sent slowly counts as silence.
+    // A request that is still being sent counts as silence.
     if request.body().is_end_stream() {
         lock(&caller.connections).hear(caller.number, Instant::now());
     }
@@ -152,12 +152,12 @@ async fn attend(request: Request, next: Next) -> Response {
     response
 }
 
-/// Answers every caller, for ever. `head`: time limit for the head of a request.
+/// Serves all callers, forever. `head`: time limit for the head of a request.
 pub async fn serve(door: Door, router: Router, head: Duration) {
     serve_within(door, router, head, READ_TIMEOUT).await;
 }
 
-/// `unread`: how long a caller may read nothing of its answer.
+/// `unread`: time limit for a caller that reads nothing of its answer.
 async fn serve_within(door: Door, router: Router, head: Duration, unread: Duration) {
     let Door { tcp, connections } = door;
     let router = TowerToHyperService::new(router.layer(middleware::from_fn(attend)));
@@ -168,7 +168,7 @@ async fn serve_within(door: Door, router: Router, head: Duration, unread: Durati
                 Ok((stream, from)) => {
                     let _ = stream.set_nodelay(true);
                     enter(stream, from.ip(), &connections, &router, head, unread);
-                    // The new connection is read before the next one is accepted, or a burst could close it unread.
+                    // Read the new connection before accepting the next one; otherwise a burst could close it unread.
                     tokio::task::yield_now().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -211,7 +211,7 @@ fn enter(
             .header_read_timeout(head)
             .serve_connection(stream, service);
         tokio::select! {
-            // It fails when the caller goes away or does not speak HTTP.
+            // Fails if the caller disconnects or does not speak HTTP.
             _ = http => {}
             _ = closed => {}
         }
@@ -239,7 +239,7 @@ mod tests {
         start_within(SHORT).0
     }
 
-    /// A listener and its token. The answer of `/slow` takes longer than a head may, and that of `/endless` never ends.
+    /// A listener and its token. `/slow` takes longer than the time limit for a head, and `/endless` never ends.
     fn start_within(limit: Duration) -> (SocketAddr, String) {
         let slow = async || {
             Body::from_stream(stream::unfold(0, async |number| {
@@ -288,7 +288,7 @@ mod tests {
         stream
     }
 
-    /// The status of an answer that is not the last one of its connection.
+    /// The status of an answer on a connection that stays open.
     fn status(stream: &mut TcpStream) -> String {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -304,7 +304,7 @@ mod tests {
         head.split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// How many of these connections the other side keeps open.
+    /// Number of connections that the server keeps open.
     fn count_open(streams: &[TcpStream]) -> usize {
         let open = streams.iter().filter(|open| {
             let mut stream: &TcpStream = open;
@@ -329,7 +329,7 @@ mod tests {
         let with_token = format!("{SECRET}Authorization: Bearer {token}\r\n\r\n");
         let mut holder = connect(address, &with_token);
         assert_eq!(status(&mut holder), "200");
-        // Nothing, the begin of a head, a body that does not come, and an answer that is followed by nothing.
+        // Nothing, a partial head, a missing body, and an answer without a further request.
         for text in [
             "",
             "GET / HTTP/1.1\r\nHost: a\r\nX: ",
@@ -341,7 +341,7 @@ mod tests {
             let answer = say(address, "GET / HTTP/1.0\r\n\r\n");
             assert!(answer.starts_with("HTTP/1.0 404"), "{text}: {answer}");
             assert!(begin.elapsed() < Duration::from_secs(2), "{text}");
-            // The connections above the share are closed.
+            // Connections above the share are closed.
             let begin = Instant::now();
             while count_open(&idle) > PER_ADDRESS {
                 assert!(begin.elapsed() < HEAD_TIMEOUT / 2, "{text}");
@@ -361,7 +361,7 @@ mod tests {
         let mut stream = connect(address, "");
         let begin = Instant::now();
         for number in 0..11 {
-            // The tenth is the last that is answered at once.
+            // The tenth answer is the last one without delay.
             if number == 10 {
                 assert!(begin.elapsed() < Duration::from_secs(1));
             }
@@ -369,7 +369,7 @@ mod tests {
             assert_eq!(status(&mut stream), "401");
         }
         assert!(begin.elapsed() >= Duration::from_secs(1));
-        // Those that cannot wait any more have no answer, and the right token does not wait.
+        // Requests that cannot wait get no answer, and the right token does not wait.
         let more: Vec<TcpStream> = (0..20).map(|_| connect(address, &wrong)).collect();
         let begin = Instant::now();
         let right = format!("{SECRET}Connection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
@@ -379,7 +379,7 @@ mod tests {
         assert!(count_open(&more) <= 5);
     }
 
-    /// What comes until the connection is closed by the other side.
+    /// Everything received until the server closes the connection.
     fn say(address: SocketAddr, text: &str) -> String {
         let mut answer = String::new();
         connect(address, text).read_to_string(&mut answer).unwrap();
@@ -391,7 +391,7 @@ mod tests {
         let address = start();
         assert_eq!(say(address, ""), "");
         assert!(!say(address, "GET / HTTP/1.1\r\nHost: a\r\n").contains("200"));
-        // The connection is kept for a further request, but not for long.
+        // The connection stays open for a further request, but only briefly.
         let answer = say(address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     }
@@ -404,7 +404,7 @@ mod tests {
             .unwrap();
         write!(stream, "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         std::thread::sleep(SHORT * 10);
-        // What the kernel has taken meanwhile, and then the end.
+        // The rest that the kernel has buffered, and then the end.
         const MUCH: usize = 256 << 20;
         let mut answer = Vec::new();
         let _ = stream.take(MUCH as u64).read_to_end(&mut answer);

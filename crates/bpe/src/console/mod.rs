@@ -1,9 +1,9 @@
-//! `bpe console`: a web page on which one sees what the extension does on some servers, and switches it.
+//! `bpe console`: a web page that shows what the extension does on some servers, and switches it.
 //!
-//! A thread for each server ([`sampler`]) asks it once a second ([`crate::observe`]); every page gets what that saw
-//! ([`watched`]). Requests pass the [`guard`] and are answered by [`api`] on one thread; whatever waits for a server runs
-//! beside it. A change of a server is a task ([`tasks`]) whose steps every page sees. Nothing is kept on disk but, when
-//! that is wished, the [`token`].
+//! A [`sampler`] thread for each server polls it once a second ([`crate::observe`]) and publishes the results to every
+//! page ([`watched`]). Requests pass the [`guard`]; one thread answers them ([`api`]), and other threads run whatever
+//! waits for a server. A change of a server is a task ([`tasks`]), and every page sees its steps. Nothing is kept on
+//! disk except, on request, the [`token`].
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ pub struct Listening {
     web_folder: Option<PathBuf>,
 }
 
-/// Others reach the page through what encrypts and knows who they are.
+/// Accepts loopback addresses only. Remote users must come through a tunnel or proxy that encrypts and authenticates.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text
         .parse()
@@ -92,7 +92,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
 }
 
 impl Listening {
-    /// Whether the address is free, before something that takes long.
+    /// Whether the address is free; checked before work that takes long.
     ///
     /// # Errors
     /// When it is not.
@@ -135,7 +135,7 @@ pub struct Args {
 /// A name, and how to reach the server.
 pub type Named = (String, Target);
 
-/// A console that is ready to be opened.
+/// A console that is ready to start.
 pub struct Opening {
     listening: Listening,
     health: health::Args,
@@ -146,10 +146,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     run_with(&args, |_| Ok(()))
 }
 
-/// Runs a console to which `add` may have added a guest.
+/// Runs a console. `add` may add a guest.
 ///
 /// # Errors
-/// What kept it from being opened, or what `add` says.
+/// Why it cannot start, or the error of `add`.
 pub fn run_with(
     args: &Args,
     add: impl FnOnce(&mut Opening) -> Result<(), Failure>,
@@ -176,10 +176,10 @@ pub fn run_with(
 }
 
 impl Opening {
-    /// Checks everything that can be without listening.
+    /// Checks everything possible before listening.
     ///
     /// # Errors
-    /// What is wrong with the token.
+    /// The token is invalid.
     pub fn new(
         listening: &Listening,
         servers: Vec<Named>,
@@ -207,7 +207,7 @@ impl Opening {
         })
     }
 
-    /// The server that was named first.
+    /// The first server of the list.
     pub fn first(&self) -> Option<&Arc<Watched>> {
         self.console.servers.first()
     }
@@ -221,7 +221,7 @@ impl Opening {
         self.console.guest = Some(guest);
     }
 
-    /// Listens, and answers until the process ends.
+    /// Listens and serves requests until the process ends.
     ///
     /// # Errors
     /// When the address is taken.
@@ -232,8 +232,8 @@ impl Opening {
         if pages.is_missing() {
             complain!("bpe: note: {}", page::MISSING);
         }
-        // Each server has its own threads for requests that wait for it, see `Watched::turn`.
-        // One more looks at the folder of scripts.
+        // Each server has its own threads for requests that wait for it, see `Watched::turn`. One more thread reads the
+        // folder of scripts.
         let waiting = watched::TURNS * self.console.servers.len() + 1;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -248,7 +248,7 @@ impl Opening {
             for server in &self.console.servers {
                 sampler::start(server).context("cannot start a thread")?;
             }
-            // What is not a terminal is often a log, which lasts as long as the token of a file.
+            // Output that is no terminal is often a log. A token from a file stays valid as long as the file, so do not log it.
             let hidden = self.listening.token_file.as_deref();
             let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
             announce(address, &self.console, hidden);
@@ -261,7 +261,7 @@ impl Opening {
     }
 }
 
-/// `hidden`: the file with the token, which is not to be shown.
+/// `hidden`: the token file, whose token must not be printed.
 fn announce(address: SocketAddr, console: &Console, hidden: Option<&Path>) {
     let port = address.port();
     for server in &console.servers {
@@ -280,14 +280,14 @@ fn announce(address: SocketAddr, console: &Console, hidden: Option<&Path>) {
     say!("Anyone with this address can switch the extension. Ctrl-C ends the console.");
 }
 
-/// The address to open. It names no host: on a machine where a name has several addresses, another user may listen at one
-/// of them.
+/// The URL to open. It contains an IP address and no host name: a name may resolve to several addresses, and another
+/// user may listen on one of them.
 fn link(address: SocketAddr, token: &str) -> String {
     format!("http://{address}/#token={token}")
 }
 
-/// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
-/// puts the switch back.
+/// Ends the process on SIGINT, SIGTERM and SIGHUP, but waits for a running change of a server. A comparison is stopped
+/// first and restores the switch.
 fn end_on_signal(
     servers: Vec<Arc<Watched>>,
     rolling: Arc<cluster_tasks::All>,
@@ -331,14 +331,14 @@ fn end_on_signal(
     Ok(())
 }
 
-/// The servers of the connection options and of the file.
+/// The servers from the connection options and from the servers file.
 fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
     let in_file = match &args.servers {
         Some(path) => servers_file::read(path)?,
         None => Vec::new(),
     };
     let mut named = Vec::new();
-    // The connection options lead to a server of their own where any is given, or where there is no other.
+    // The connection options name one more server if any is given, or if there is no other server.
     if args.name.is_some() || !args.connection.is_default() || in_file.is_empty() {
         let mut target = args.connection.target()?;
         target.ask_password()?;
@@ -350,7 +350,7 @@ fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
         let wish = Wish {
             cluster: server.cluster,
             path: server.path,
-            // A part of the room is for the command, which says what it came to.
+            // A percentage is left to the command, which computes and reports the size.
             size: match server.size {
                 Some(Amount::Bytes(bytes)) => Some(bytes.into()),
                 _ => None,
@@ -361,7 +361,7 @@ fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
     Ok(named)
 }
 
-/// Gives each server an id of its own.
+/// Assigns a unique id to each server.
 fn watch(named: Vec<Named>, events: &Arc<Events>) -> Vec<Arc<Watched>> {
     let mut servers: Vec<Arc<Watched>> = Vec::new();
     for (name, target) in named {
@@ -382,7 +382,7 @@ fn watch(named: Vec<Named>, events: &Arc<Events>) -> Vec<Arc<Watched>> {
     servers
 }
 
-/// A name as part of an address.
+/// A name as part of a URL.
 fn slug(name: &str) -> String {
     let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())

@@ -1,5 +1,5 @@
-//! The web page, built by Node and put into this program when it was compiled. Where that was not done, everything but
-//! the page works, and what is missing is said.
+//! The web page, built by Node and embedded at compile time. If it was not built, everything else works, and a message
+//! names the missing part.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-// `ASSETS`: paths below the page's folder and what they hold, sorted; empty where it was not built.
+// `ASSETS`: paths below the page's directory and their contents, sorted; empty if the page was not built.
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const INDEX: &str = "index.html";
 
-/// What is said where the page is missing.
+/// Message in place of a missing page.
 pub const MISSING: &str = "the web page is not in this program: it was built without Node.js; install Node.js 18 or newer \
                            with npm and build again (make build). The interface under /api works";
 
-/// Where the page's files come from.
+/// Source of the page's files.
 #[derive(Clone, Default)]
 pub struct Pages {
-    /// Instead of what was compiled in, for work on the page.
+    /// Replaces the embedded page, for its development.
     pub folder: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl Pages {
     }
 }
 
-/// A file of the page.
+/// Serves a file of the page.
 pub async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -68,7 +68,7 @@ pub async fn serve(State(pages): State<Pages>, request: Request) -> Response {
         header::CONTENT_TYPE,
         HeaderValue::from_static(content_type(path)),
     );
-    // Vite puts a hash of their contents into the names of these.
+    // Vite puts a content hash into these names.
     if path.starts_with("assets/") && pages.folder.is_none() {
         headers.insert(
             header::CACHE_CONTROL,

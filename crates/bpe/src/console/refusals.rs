@@ -1,4 +1,4 @@
-//! Slows answers to wrong tokens: an address gets some at once, then one a second.
+//! Delays answers to wrong tokens: an address gets some at once, then one a second.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use interface::left_out;
 
-/// Refusals that an address gets at once.
+/// Refusals that an address gets without delay.
 const BURST: u32 = 10;
-/// Time between further ones.
+/// Interval of further refusals.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A refusal that would come later than this is not sent.
+/// A refusal that would be delayed longer is not sent.
 const MAX_DELAY: Duration = Duration::from_secs(5);
-/// Addresses that are told apart. All others share one entry.
+/// Maximum number of tracked addresses. All others share one entry.
 const MAX_ADDRESSES: usize = 1024;
 const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// When each address has its whole burst again.
+/// For each address, the time when its whole burst is available again.
 #[derive(Debug, Default)]
 pub struct Refusals(HashMap<IpAddr, Instant>);
 
 impl Refusals {
-    /// Returns how long the next refusal of this address has to wait, or `None` if it is not to be sent.
+    /// Delay of the next refusal for this address; `None` if it is not sent.
     pub fn delay(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
         if self.0.len() >= MAX_ADDRESSES {
             self.0.retain(|_, full| *full > now);
@@ -60,7 +60,7 @@ mod tests {
                 Some(Duration::from_secs(seconds))
             );
         }
-        // Those that are not sent reserve nothing.
+        // Refusals that are not sent reserve nothing.
         for _ in 0..10_000 {
             assert_eq!(refusals.delay(address(1), now), None);
         }
@@ -76,7 +76,7 @@ mod tests {
             let at = now + Duration::from_millis(*millisecond);
             refusals.delay(address(1), at).is_some()
         });
-        // In 20 s: the burst, one a second, and those that wait.
+        // In 20 s: the burst, one a second, and the delayed ones.
         assert!((30..=36).contains(&sent.count()));
     }
 
@@ -88,7 +88,7 @@ mod tests {
         }
         assert!(refusals.0.len() <= MAX_ADDRESSES + 1);
         assert_eq!(refusals.delay(address(100_000), now), None);
-        // Entries of addresses that are silent make room.
+        // Entries of silent addresses expire and make room.
         let later = now + Duration::from_secs(60);
         assert_eq!(
             refusals.delay(address(100_000), later),

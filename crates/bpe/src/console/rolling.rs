@@ -1,8 +1,9 @@
-//! The switch for all servers of a cluster: at once, or one after the other.
+//! The switch for all servers of a cluster: all at once, or one after the other.
 //!
-//! Each server is switched as its own switch does it ([`switching`]), with the plan that was shown. One after the other means replicas
-//! first and the primary last; each is watched before and after, and the first that fails, leaves or is worse off
-//! ([`crate::cluster::worse`]) ends it. What was done to servers before stays.
+//! Each server is switched by its own switch ([`switching`]), with the plan that the page showed. In rolling order,
+//! replicas come first and the primary last, and each server is watched before and after its change. The first server
+//! that fails, leaves or has worse figures ([`crate::cluster::worse`]) stops the change. Servers changed before stay as
+//! they are.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,13 +27,13 @@ use crate::cluster::standing;
 use crate::cluster::turn::Turn;
 use crate::failure::Failure;
 
-/// Between two looks at what is waited for.
+/// Polling interval while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long a server may take until it is in step again.
+/// Time limit for a server to get in step again.
 const IN_STEP_WITHIN: Duration = Duration::from_secs(600);
-/// Seconds that each server is watched before and after, where the request says nothing.
+/// Default seconds of watching each server before and after its change.
 const WATCH_SECONDS: u64 = 10;
-/// Seconds that a server may be behind before the next one is changed.
+/// Maximum lag in seconds before the next server is changed.
 const MAX_LAG_SECONDS: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -43,7 +44,7 @@ pub enum Way {
     All,
 }
 
-/// What a page asks for.
+/// Request of a page.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -60,13 +61,13 @@ pub struct Request {
     watch_s: Option<u64>,
     #[serde(default)]
     max_lag_s: Option<f64>,
-    /// Of the plans that were shown, by the server's id.
+    /// Digests of the plans that the page showed, by server id.
     #[serde(default)]
     digests: BTreeMap<String, Option<String>>,
 }
 
 impl Request {
-    /// As for one server. What the file says of it comes first.
+    /// The request for one server. Settings of the servers file take precedence.
     fn of(&self, server: &Watched) -> switching::Request {
         let wish = server.wished();
         let on = self.action == Action::On;
@@ -80,10 +81,10 @@ impl Request {
     }
 }
 
-/// The plans of all servers, in the order in which they will be changed.
+/// Plans of all servers, in the order of the change.
 ///
 /// # Errors
-/// There is no such cluster.
+/// The cluster does not exist.
 pub fn preview(console: &Console, cluster: &str, request: &Request) -> Answer<Value> {
     let view = View::of(console);
     let group = view.group(cluster)?;
@@ -121,10 +122,10 @@ pub fn preview(console: &Console, cluster: &str, request: &Request) -> Answer<Va
     Ok(json!({ "nodes": nodes, "refused": null }))
 }
 
-/// Begins to do it, in a thread of its own.
+/// Starts the change in another thread.
 ///
 /// # Errors
-/// There is no such cluster, it is being changed, or nobody can say which server is to be the last.
+/// The cluster does not exist, another change of it is running, or the last server cannot be determined.
 pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<Task> {
     let view = View::of(console);
     let group = view.group(cluster)?;
@@ -202,7 +203,7 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
 struct Run {
     console: Arc<Console>,
     order: Vec<Arc<Watched>>,
-    /// Which of them were primaries when it began.
+    /// Indexes of the primaries at the start.
     primaries: Vec<usize>,
     request: Request,
     watch: Duration,
@@ -274,7 +275,7 @@ impl Run {
             wait: IN_STEP_WITHIN,
             max_lag_s: self.max_lag_s,
             interrupted: &|| self.work.is_to_stop(),
-            // It is changed: that it was told to stop is looked at after it.
+            // A started change completes; a stop request is checked after it.
             to_the_end: true,
         };
         let after = turn.take(server.target().clone(), PATIENCE, &say, || {
@@ -284,7 +285,7 @@ impl Run {
         Ok(after.seen.membership.words())
     }
 
-    /// Switches one, as its own switch does, and waits for the end.
+    /// Switches one server by its own switch, and waits for the end.
     fn change(&self, server: &Arc<Watched>) -> Result<(), Failure> {
         let request = self.request.of(server);
         let task = self.begin(server, &request)?;
@@ -310,7 +311,7 @@ impl Run {
         }
     }
 
-    /// All begin at the same time; none is judged.
+    /// Starts all changes at the same time, without watching the figures.
     fn at_once(&self) -> Result<(), Failure> {
         let begun: Vec<_> = self
             .order

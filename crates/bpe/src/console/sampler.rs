@@ -1,4 +1,4 @@
-//! The thread that looks at a server once a second, and notes what changes.
+//! The sampler thread polls a server once a second and logs changes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::observe::{Figures, Observer};
 use crate::server::Server;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Between attempts to reach a server that has been away for some time.
+/// Retry interval for a server that has been unreachable for some time.
 const RETRY: Duration = Duration::from_secs(3);
-/// Attempts after which it counts as such.
+/// Failed attempts after which `RETRY` applies.
 const AT_ONCE: u32 = 10;
-/// A look that fails sooner is tried again at once.
+/// A poll that fails sooner than this is retried at once.
 const SOON: Duration = Duration::from_secs(1);
-/// Seconds between two looks at what hardly changes.
+/// Seconds between polls of rarely changing facts.
 const FACTS_EVERY: u32 = 10;
-/// Between two looks at its place in a cluster.
+/// Interval between polls of the cluster role.
 const PLACE_EVERY: Duration = Duration::from_secs(2);
 
-/// Starts the thread, which runs as long as the process.
+/// Starts the thread, which runs until the process ends.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// The system cannot start a thread.
 pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
     let server = Arc::clone(server);
     std::thread::Builder::new()
         .name(format!("sampler {}", server.id))
         .spawn(move || {
-            // It never returns but by a panic, after which everything is looked at anew.
+            // Returns only after a panic; a new sampler then starts from scratch.
             while fails(|| Sampler::new(&server).run()) {
                 server.show_trouble(
                     "the console failed while it read this server (its terminal shows where), and starts again",
@@ -48,7 +48,7 @@ pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Whether it ended in a panic.
+/// Whether it panicked.
 fn fails(work: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(work)).is_err()
 }
@@ -57,13 +57,13 @@ struct Sampler<'a> {
     server: &'a Watched,
     observer: Observer,
     failures: u32,
-    /// Seconds until facts are looked at again.
+    /// Seconds until the next poll of facts.
     facts_in: u32,
     place_at: Instant,
     before: Before,
 }
 
-/// What the last look saw, so that a change is noticed.
+/// State at the previous poll, to detect changes.
 #[derive(Default)]
 struct Before {
     state: Option<(String, String)>,
@@ -91,7 +91,7 @@ impl<'a> Sampler<'a> {
             if self.server.wait(next) {
                 self.facts_in = 0;
             }
-            // An answer that was asked for is not a second of its own.
+            // A requested poll between two seconds only refreshes the facts.
             if Instant::now() >= next || self.failures > 0 {
                 match self.look_twice() {
                     Ok(()) => self.failures = 0,
@@ -116,15 +116,15 @@ impl<'a> Sampler<'a> {
         self.observer.disconnect();
         self.place_at = Instant::now();
         self.failures = self.failures.saturating_add(1);
-        // Its state is said again when it is back.
+        // Forget the last state, so that it is logged again when the server is back.
         self.before = Before::default();
         let advice = failure.advice.as_ref().map(|advice| format!(" ({advice})"));
         self.server
             .show_trouble(&format!("{}{}", failure.what, advice.unwrap_or_default()));
     }
 
-    /// A session that was ended (KILL, `wait_timeout`) says nothing of the server: it is asked once more, over a new one. Whoever
-    /// did not answer in time was given enough of it.
+    /// Polls, and retries once over a new session after a fast failure. A closed session (KILL, `wait_timeout`) says
+    /// nothing about the server. A poll that timed out is not retried, as it has waited long enough.
     fn look_twice(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
         match self.look() {
@@ -146,10 +146,10 @@ impl<'a> Sampler<'a> {
         self.server.show_answer();
         if let Some(places) = self.server.take_remains() {
             switching::note_remains(self.server, self.observer.server()?, &places);
-            // What went wrong there is not told: nothing may come late over this connection.
+            // The search does not report its errors. Disconnect, so that no late answer arrives over this connection.
             self.observer.disconnect();
         }
-        // None is the first look, or the first after a restart.
+        // `None`: the first poll, or the first one after a restart.
         if let Some(figures) = figures {
             self.compare(&figures);
             self.server.show_figures(figures);
@@ -199,7 +199,7 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Notes what is another state than a second ago.
+    /// Logs state changes since the previous poll.
     fn compare(&mut self, figures: &Figures) {
         let state = (figures.state.clone(), figures.state_reason.clone());
         let first = self.before.state.is_none();
@@ -246,7 +246,7 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// What is known of a server besides its figures.
+/// Facts about a server besides its figures.
 fn facts(server: &mut Server) -> Result<Map<String, Value>, Failure> {
     let variables = server.variables("bpe\\_%")?;
     let status = server.status("bpe\\_%")?;
@@ -264,7 +264,7 @@ fn facts(server: &mut Server) -> Result<Map<String, Value>, Failure> {
         "cache_path": variables.get("bpe_path").map_or("", String::as_str),
         "load_mode": status.get("bpe_load_mode"),
         "async_mode": status.get("bpe_async_mode"),
-        // Until there are figures.
+        // Shown until the first figures arrive.
         "state": status.get("bpe_state").map_or("not installed", String::as_str),
     });
     match facts {

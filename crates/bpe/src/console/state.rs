@@ -1,4 +1,4 @@
-//! What every request may need.
+//! Shared state of all request handlers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::watched::Watched;
 use crate::cluster::ready::Limits;
 use crate::enable::Places;
 
-/// The servers, and what is kept beside them.
+/// The servers and the console's other state.
 pub struct Console {
     pub guard: Arc<Guard>,
     pub servers: Vec<Arc<Watched>>,
@@ -19,7 +19,7 @@ pub struct Console {
     pub tasks: Arc<Tasks>,
     pub rolling: Arc<cluster_tasks::All>,
     pub places: Places,
-    /// From which on a server is ready.
+    /// Conditions under which a server is ready.
     pub limits: Limits,
     pub guest: Option<Arc<dyn Guest>>,
 }

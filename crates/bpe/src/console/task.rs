@@ -1,4 +1,4 @@
-//! What the console is doing to a server, step by step, and how it ended.
+//! A change of a server by the console: steps and result.
 
 use serde::Serialize;
 

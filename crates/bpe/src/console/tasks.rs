@@ -1,4 +1,4 @@
-//! The tasks of all servers, and what a change tells of its steps.
+//! Tasks of all servers, and the progress of their steps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use super::watched::Watched;
 use crate::failure::Failure;
 use crate::told::Told;
 
-/// Tasks kept.
+/// Maximum number of tasks kept.
 const KEPT: usize = 100;
 
-/// Newest last. Its lock is a leaf.
+/// Newest last. The lock is a leaf.
 #[derive(Default)]
 pub struct Tasks {
     kept: Mutex<VecDeque<Task>>,
@@ -39,7 +39,7 @@ impl Tasks {
     }
 }
 
-/// A task at work: every step is shown on the pages at once.
+/// A running task. Pages see every step at once.
 pub struct Work {
     tasks: Arc<Tasks>,
     server: Arc<Watched>,
@@ -75,14 +75,14 @@ impl Work {
         self.server.show_task(&self.task);
     }
 
-    /// What the steps had done is gone, with the server that it was set on.
+    /// Marks all steps as undone: the server on which they took effect is gone.
     pub fn all_undone(&mut self) {
         for step in 0..self.task.steps.len() {
             self.undone(step, true);
         }
     }
 
-    /// The end of it. Steps that were not reached stay waiting after a failure.
+    /// Ends the task. After a failure, unreached steps stay waiting.
     pub fn end(mut self, result: Result<(), Failure>) {
         self.finish(result);
     }
@@ -106,7 +106,7 @@ impl Work {
 }
 
 impl Drop for Work {
-    /// A thread that ends without [`Work::end`] has panicked.
+    /// Without [`Work::end`], the thread has panicked.
     fn drop(&mut self) {
         if self.task.state == State::Running {
             self.finish(Err(Failure::step(
@@ -148,7 +148,7 @@ impl Told for Work {
     }
 
     fn undone(&mut self, step: usize, wholly: bool) {
-        // The one that failed is shown as that.
+        // The failed step stays marked as failed.
         if let Some(known) = self.task.steps.get_mut(step) {
             if matches!(known.state, StepState::Done | StepState::Remains) {
                 known.state = if wholly {
@@ -161,7 +161,7 @@ impl Told for Work {
         self.show();
     }
 
-    /// Added to the running step; before the first and after the last one it is a step of its own.
+    /// Adds the line to the running step. Before the first and after the last step, it becomes a separate step.
     fn line(&mut self, text: &str) {
         let text = text.trim();
         match self
@@ -205,7 +205,7 @@ mod tests {
         let mut work = Work::begin(&tasks, &server(), "Switching".into());
         work.steps(&["one", "two", "three", "four"]);
         Told::begin(&mut work, 2);
-        // As a rollback tells it, the failed step among them.
+        // As reported by a rollback, which includes the failed step.
         for (step, wholly) in [(2, true), (1, false), (0, true)] {
             work.undone(step, wholly);
         }

@@ -1,5 +1,5 @@
-//! The console's token. It admits to everything the console can do, so it is long, random and compared in constant time.
-//! It is kept in a file only on request.
+//! The console's token grants access to all of the console's functions. So it is long, random, and compared in constant
+//! time. It is kept in a file only on request.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,23 +17,23 @@ use crate::files;
 use crate::private_file::PrivateFile;
 use crate::random::random;
 
-/// Random bytes of a token that is made here.
+/// Random bytes of a generated token.
 const BYTES: usize = 32;
-/// Bytes that the token of a file must decode to: 128 bits.
+/// Minimum bytes of a decoded token from a file: 128 bits.
 const MIN_BYTES: usize = 16;
-/// Different bytes among them. 16 random bytes have fewer once in 10^8.
+/// Minimum number of distinct bytes. 16 random bytes have fewer once in 10^8 cases.
 const MIN_DIFFERENT: usize = 10;
-/// Characters in a file, so that a wrong file is noticed.
+/// Maximum characters of a token file, which detects a wrong file.
 const MAX_CHARACTERS: usize = 256;
 
-/// Accepts what common tools print: padded or not.
+/// Accepts the output of common tools, padded or not.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
     .with_decode_padding_mode(DecodePaddingMode::Indifferent);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// Not printed by `{:?}`.
+/// Its `Debug` output hides the token.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -44,18 +44,18 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one from the system's random numbers.
+    /// Generates a token from the system's random numbers.
     ///
     /// # Errors
-    /// When the system gives none.
+    /// The system provides none.
     pub fn random() -> Result<Self, Failure> {
         Ok(Self(URL_SAFE_NO_PAD.encode(random::<BYTES>()?)))
     }
 
-    /// The one in this file; a new one is written there when the file does not exist.
+    /// Reads the token of this file; generates and writes a new one if the file does not exist.
     ///
     /// # Errors
-    /// When another user owns the file or may read it, or it holds no token.
+    /// Another user owns the file or may read it, or it contains no token.
     pub fn from_file(path: &Path) -> Result<Self, Failure> {
         let failed =
             |error: io::Error| Failure::refused(format!("token file {}: {error}", path.display()));
@@ -88,12 +88,12 @@ impl Token {
         Ok(token)
     }
 
-    /// For the address that is printed.
+    /// The token, for the printed URL.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Whether the value of an `Authorization` header is this token. Takes the same time for every wrong one.
+    /// Whether the value of an `Authorization` header is this token. Every wrong token takes the same time.
     pub fn admits(&self, header: Option<&[u8]>) -> bool {
         let given = header.and_then(|value| {
             let (scheme, token) = value.split_at_checked(7)?;
@@ -105,7 +105,7 @@ impl Token {
     }
 }
 
-/// Whether a token can have 128 random bits.
+/// Whether a token can contain 128 random bits.
 fn is_strong(text: &str) -> bool {
     left_out!("weak-tokens")
         || decoded(text).is_some_and(|bytes| {
@@ -114,7 +114,7 @@ fn is_strong(text: &str) -> bool {
         })
 }
 
-/// The bytes of a token. Hexadecimal digits are also base64, which would count them for more than they hold.
+/// Decodes a token. Hexadecimal digits are also valid base64, which would overestimate their bits.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     if text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
@@ -206,10 +206,10 @@ mod tests {
             "a".repeat(22),
             "ab".repeat(64),
             "abcdefgh".repeat(3),
-            // 120 bits, and 16 bytes that are few different ones.
+            // 120 bits, and 16 bytes with too few distinct values.
             URL_SAFE_NO_PAD.encode(&bytes[..15]),
             URL_SAFE_NO_PAD.encode([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1, 1, 1, 1, 1, 1]),
-            // Digits that have 88 bits, not 128.
+            // Digits with 88 bits instead of 128.
             hex[..22].to_owned(),
             "1234567890123456789012".to_owned(),
             "0".repeat(64),

@@ -1,8 +1,8 @@
-//! One server the console knows: how to reach it, what was last seen of it, and the stream that every page listens to.
+//! One server that the console watches: its address, its last state, and the live stream that pages subscribe to.
 //!
-//! Only the sampler's thread asks the server regularly. Pages get what it saw, so that many of them cost the server no
-//! more than one. Locks here are leaves, taken one at a time; the one of `details` is held while the server is asked,
-//! so that those who want the same wait for one answer.
+//! Only the sampler's thread polls the server. Pages get its results, so any number of pages costs the server one poll.
+//! Locks here are leaves, taken one at a time. The lock of `details` is held during its query, so that concurrent
+//! requests share one answer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,25 +22,24 @@ use crate::failure::{Exit, Failure};
 use crate::observe::Figures;
 use crate::server::Server;
 
-/// Seconds of figures that a page gets when it is opened.
+/// Seconds of figures that a page receives when it is opened.
 const HISTORY: usize = 15 * 60;
-/// Lines a page may fall behind before it misses some.
+/// Lines that a page may fall behind before it loses some.
 const BEHIND: usize = 256;
-/// A server that does not answer for so long is not reachable.
+/// A server that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Installing a plugin, or shrinking a large pool, may take some minutes; a server that hangs must not be waited for for
-/// ever, as nobody else could change it meanwhile.
+/// Answer timeout of a change. Installing a plugin or shrinking a large pool may take minutes. A server that hangs must
+/// not hold the right to change it forever.
 pub const CHANGE_SECONDS: u64 = 300;
 
-/// Requests at a time that wait for one server; so many threads there are for each, so that a server which hangs keeps
-/// nobody from the others.
+/// Threads for each server, and so the requests that may wait for it at a time. A server that hangs cannot delay requests to the others.
 pub const TURNS: usize = 3;
 
-/// A line of the live stream, as it is sent.
+/// One line of the live stream, as sent.
 pub type Line = Arc<str>;
 
 pub struct Watched {
-    /// For addresses: letters, digits and `-`.
+    /// Identifier in URLs: letters, digits and `-`.
     pub id: String,
     pub name: String,
     pub address: String,
@@ -50,7 +49,7 @@ pub struct Watched {
     live: broadcast::Sender<Line>,
     seen: Mutex<Seen>,
     details: Mutex<Details>,
-    /// Somebody changes the server: one at a time.
+    /// Set while a change of the server runs; admits one change at a time.
     changing: AtomicBool,
     comparing: AtomicBool,
     stop_comparing: AtomicBool,
@@ -59,12 +58,12 @@ pub struct Watched {
     turns: Arc<Semaphore>,
 }
 
-/// What a file of servers may say of a server.
+/// Settings of a server that the servers file may contain.
 #[derive(Clone, Default)]
 pub struct Wish {
     pub cluster: Option<String>,
     pub path: Option<String>,
-    /// As a request has it: bytes, or text.
+    /// As in a request: bytes, or text.
     pub size: Option<Value>,
 }
 
@@ -75,16 +74,16 @@ struct Seen {
     latest: Option<Figures>,
     facts: Map<String, Value>,
     trouble: Option<Trouble>,
-    /// Whether the last look at it had an answer.
+    /// Whether the last poll got an answer.
     answers: bool,
-    /// When it last answered.
+    /// Time of the last answer.
     answered: Option<Instant>,
-    /// Its place among others, and how warm it was, when it last answered.
+    /// Cluster role and cache warmth at the last answer.
     place: Option<look::Seen>,
     task: Option<Task>,
     run: Option<Value>,
     comparing: Option<Value>,
-    /// A change was interrupted by the server's end: what remains of it is looked for when it is back.
+    /// Set when the server ended during a change. The sampler searches these places for leftovers once the server is back.
     remains: Option<Places>,
 }
 
@@ -115,22 +114,22 @@ impl Watched {
         }
     }
 
-    /// Notes what the file of servers says of it besides; once.
+    /// Stores the server's other settings from the servers file; only the first call has an effect.
     pub fn wish(&self, wish: Wish) {
         let _ = self.wish.set(wish);
     }
 
-    /// What the file of servers says of it besides.
+    /// The server's other settings from the servers file.
     pub fn wished(&self) -> Wish {
         self.wish.get().cloned().unwrap_or_default()
     }
 
-    /// Logs in, to look.
+    /// Logs in for monitoring.
     pub fn open(&self) -> Result<Server, Failure> {
         Server::open(&mut self.target.clone(), Some(PATIENCE))
     }
 
-    /// What a page shows beside the figures, as it was at most two seconds ago, or now.
+    /// Details that a page shows beside the figures; cached for two seconds.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -139,7 +138,7 @@ impl Watched {
         if let Some(answer) = details.fresh() {
             return Ok(answer);
         }
-        // Found out while this waited, or known before: it need not be waited for once more.
+        // The server is known to be unreachable, perhaps since this call began to wait: do not wait for it again.
         if let Some(error) = self.trouble() {
             details.disconnect();
             return Err(Failure::new(Exit::Connect, error));
@@ -147,32 +146,32 @@ impl Watched {
         details.ask(|| self.open(), || self.latest())
     }
 
-    /// After a change, what was asked before it is of no use.
+    /// Drops the cached details. Call after a change, which outdates them.
     pub fn forget_details(&self) {
         let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
         details.forget();
     }
 
-    /// Logs in, to change something: that may take its time, but a server that does not answer at all is found out first.
+    /// Logs in for a change. The login has a short timeout; statements may then take as long as a change.
     pub fn open_to_change(&self) -> Result<Server, Failure> {
         let mut server = self.open()?;
         self.wait_for_changes(&mut server);
         Ok(server)
     }
 
-    /// Has a connection wait for an answer as long as a change may take.
+    /// Sets a connection's answer timeout to that of a change.
     pub fn wait_for_changes(&self, server: &mut Server) {
         let limit = Duration::from_secs(self.change_seconds.load(Ordering::Relaxed));
         server.wait_for_answers(Some(limit));
     }
 
-    /// How many seconds the answer to one statement of a change is waited for.
+    /// Sets the answer timeout in seconds for each statement of a change.
     pub fn set_change_limit(&self, seconds: u64) {
         self.change_seconds.store(seconds, Ordering::Relaxed);
     }
 
-    /// The right of a request to wait for this server, until it is dropped. None: others wait for it for so long that
-    /// this one is not to begin.
+    /// Permits a request to wait for this server until the permit is dropped. Returns `None` if none became free in
+    /// time: earlier requests still wait.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.turns).acquire_owned();
         tokio::time::timeout(PATIENCE, turn).await.ok()?.ok()
@@ -186,9 +185,9 @@ impl Watched {
         self.seen.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    // --- what the sampler brings -------------------------------------------------------------------------------------
+    // --- results of the sampler --------------------------------------------------------------------------------------
 
-    /// Figures of the last second.
+    /// Publishes the figures of the last second.
     pub fn show_figures(&self, figures: Figures) {
         let line: Line = line("figures", &figures);
         let mut seen = self.seen();
@@ -201,7 +200,7 @@ impl Watched {
         self.send(line);
     }
 
-    /// The server answers.
+    /// Records that the server answered.
     pub fn show_answer(&self) {
         let mut seen = self.seen();
         seen.answers = true;
@@ -212,7 +211,7 @@ impl Watched {
         }
     }
 
-    /// The server does not answer. Says so on every page, and notes it when it is new.
+    /// Records that the server does not answer: informs every page, and logs an event if this is new.
     pub fn show_trouble(&self, error: &str) {
         let mut seen = self.seen();
         let new = seen.trouble.is_none();
@@ -235,7 +234,7 @@ impl Watched {
         }
     }
 
-    /// What is known of the server besides its figures.
+    /// Stores facts about the server besides its figures.
     pub fn show_facts(&self, facts: Map<String, Value>) {
         self.seen().facts = facts;
     }
@@ -244,15 +243,15 @@ impl Watched {
         self.seen().place = Some(place);
     }
 
-    /// Its place among others when it last answered.
+    /// The cluster role at the last answer.
     pub fn place(&self) -> Option<look::Seen> {
         self.seen().place.clone()
     }
 
-    /// The same, if it answers now.
+    /// The cluster role, if the server answers now.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the server does not answer.
     pub fn present(&self) -> Result<look::Seen, Failure> {
         let seen = self.seen();
         let lost = |why: String| Err(Failure::new(Exit::Connect, why));
@@ -269,7 +268,7 @@ impl Watched {
         }
     }
 
-    /// Why the server did not answer when it was last looked at.
+    /// Why the last poll got no answer.
     pub fn trouble(&self) -> Option<String> {
         self.seen()
             .trouble
@@ -281,16 +280,16 @@ impl Watched {
         self.seen().latest.clone()
     }
 
-    // --- what pages get ----------------------------------------------------------------------------------------------
+    // --- results for pages -------------------------------------------------------------------------------------------
 
     fn send(&self, line: Line) {
-        // Without a page nobody listens.
+        // Fails only if no page is subscribed.
         let _ = self.live.send(line);
     }
 
-    /// The lines that a page begins with, and those to come.
+    /// The lines that a new page starts with, and a receiver for later ones.
     pub fn listen(&self) -> (Vec<Line>, broadcast::Receiver<Line>) {
-        // First the receiver, so that nothing is missed between the two.
+        // Subscribe before copying the state, so that no line between the two is lost.
         let receiver = self.live.subscribe();
         let seen = self.seen();
         let mut first = Vec::new();
@@ -312,7 +311,7 @@ impl Watched {
         (first, receiver)
     }
 
-    /// Figures of the last quarter of an hour, oldest first, each a JSON object.
+    /// Figures of the last 15 minutes, oldest first, each a JSON object.
     pub fn history(&self) -> String {
         let seen = self.seen();
         let mut text = String::from("{\"figures\":[");
@@ -326,7 +325,7 @@ impl Watched {
         text
     }
 
-    /// As a list of servers shows it.
+    /// Entry for the list of servers.
     pub fn summary(&self) -> Value {
         let seen = self.seen();
         let mut summary = json!({
@@ -387,7 +386,7 @@ impl Watched {
         self.send(line("task", task));
     }
 
-    /// A second of an experience. None when it is over.
+    /// Publishes one second of an experience; `None` when it has ended.
     pub fn show_run(&self, point: Option<Value>) {
         self.seen().run.clone_from(&point);
         if let Some(point) = point {
@@ -395,7 +394,7 @@ impl Watched {
         }
     }
 
-    /// A second of a comparison, or its end.
+    /// Publishes one second of a comparison, or its end.
     pub fn show_comparing(&self, now: Value) {
         self.seen().comparing = Some(now.clone());
         self.send(line("comparing", &now));
@@ -410,12 +409,12 @@ impl Watched {
         self.comparing.store(false, Ordering::SeqCst);
     }
 
-    /// Whether the console is comparing two states of it, which change every few seconds.
+    /// Whether a comparison runs. It changes the server's state every few seconds.
     pub fn is_comparing(&self) -> bool {
         self.comparing.load(Ordering::SeqCst)
     }
 
-    /// Has a comparison put everything back and end.
+    /// Asks the comparison to restore everything and end.
     pub fn stop_comparing(&self) {
         self.stop_comparing.store(true, Ordering::SeqCst);
     }
@@ -426,7 +425,7 @@ impl Watched {
 
     // --- one change at a time ----------------------------------------------------------------------------------------
 
-    /// The right to change the server, until it is dropped; None when somebody else has it.
+    /// The right to change the server, until it is dropped. Returns `None` while another change holds it.
     pub fn begin_change(self: &Arc<Self>) -> Option<Changing> {
         let free = self
             .changing
@@ -438,7 +437,7 @@ impl Watched {
         self.changing.load(Ordering::SeqCst)
     }
 
-    /// Has the sampler say what an interrupted change has left behind, when the server answers again.
+    /// Asks the sampler to report leftovers of an interrupted change once the server answers again.
     pub fn look_for_remains(&self, places: Places) {
         self.seen().remains = Some(places);
     }
@@ -447,14 +446,14 @@ impl Watched {
         self.seen().remains.take()
     }
 
-    /// Has the sampler look now, facts included.
+    /// Asks the sampler to poll now, facts included.
     pub fn look_again(&self) {
         let (asked, condition) = &self.asked;
         *asked.lock().unwrap_or_else(|e| e.into_inner()) = true;
         condition.notify_all();
     }
 
-    /// Waits until this moment, or until somebody wants it to look now; returns whether somebody does.
+    /// Waits until this time or until a caller of [`look_again`](Self::look_again) asks for a poll; returns whether one did.
     pub fn wait(&self, until: Instant) -> bool {
         let (asked, condition) = &self.asked;
         let asked = asked.lock().unwrap_or_else(|e| e.into_inner());
@@ -466,7 +465,7 @@ impl Watched {
     }
 }
 
-/// Dropping it lets the next one change the server.
+/// The right to change the server. Dropping it admits the next change.
 pub struct Changing(Arc<Watched>);
 
 impl Drop for Changing {

@@ -1,4 +1,4 @@
-//! What it costs in memory and whether there is anything to gain.
+//! Memory cost and expected benefit.
 
 use interface::limits::{IDLE, MEMORY};
 
@@ -8,8 +8,7 @@ use crate::pool::{Pool, expected_memory, largest_cache};
 use crate::server::Server;
 use crate::size::human;
 
-/// Memory it will take, against the pool and against what the machine has. The machine is looked at
-/// only when the server runs on it.
+/// The required memory, compared with the pool and the host's memory. The host is checked only if the server runs on it.
 pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding>, Failure> {
     let pool = Pool::of(server)?;
     let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
@@ -64,7 +63,7 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
     Ok(findings)
 }
 
-/// Whether the data outgrows the pool, and the server reads at all.
+/// Whether the data exceeds the pool, and the server reads pages at all.
 pub fn gain(server: &mut Server, size: u64) -> Result<Vec<Finding>, Failure> {
     let pool = Pool::of(server)?.size;
     let mut findings = Vec::new();
@@ -91,7 +90,7 @@ pub fn gain(server: &mut Server, size: u64) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Bytes in InnoDB's tablespaces.
+/// Size of InnoDB's tablespaces in bytes.
 fn data_size(server: &mut Server) -> Option<u64> {
     let table = if server.is_mariadb() {
         "INNODB_SYS_TABLESPACES"
@@ -146,7 +145,7 @@ fn reading(reads: f64, requests: f64, seconds: f64) -> Finding {
         "InnoDB has read {rate:.1} pages a second from its files since the server's start, \
          {misses:.2} % of the pages asked for"
     );
-    // Just after its start a server has read nothing yet, or all it has.
+    // Just after its start, a server has read nothing yet, or everything.
     if seconds > 600.0 && rate < IDLE {
         return Finding::warn("gain", format!("{text}: there is little to save"))
             .advise("look again under the usual load");

@@ -1,7 +1,7 @@
 //! Whether the server reads its data files through the operating system's page cache.
 //!
-//! What lies there is read at the speed of memory, and neither the server's counters nor a hit ratio show it. `fsync` is the default of
-//! `innodb_flush_method` in MySQL before 8.4 and MariaDB before 10.6.
+//! Pages there are read at memory speed, which neither the server's counters nor a hit ratio show. `fsync` is the
+//! default of `innodb_flush_method` in MySQL before 8.4 and MariaDB before 10.6.
 
 use super::finding::Finding;
 use crate::server::Server;
@@ -14,8 +14,8 @@ pub fn page_cache(server: &mut Server) -> Option<Finding> {
     )
 }
 
-/// `buffering` is a variable of MariaDB 11's, which decides where it exists. `method` is `innodb_flush_method`; empty stands for the
-/// default of older servers.
+/// `buffering` is a variable since MariaDB 11 and takes precedence if it exists. `method` is `innodb_flush_method`; an
+/// empty value means the default of older servers.
 fn judge(buffering: Option<&str>, method: Option<&str>) -> Option<Finding> {
     let (is_direct, setting, remedy) = match (buffering, method) {
         (Some(value), _) => (
@@ -66,7 +66,7 @@ mod tests {
             (None, Some("fsync"), Level::Warn),
             (None, Some("O_DSYNC"), Level::Warn),
             (None, Some(""), Level::Warn),
-            // The newer variable decides: the older one stays as it was written.
+            // The newer variable takes precedence, and the older one keeps its configured value.
             (Some("OFF"), Some("fsync"), Level::Ok),
             (Some("ON"), Some("O_DIRECT"), Level::Warn),
         ] {

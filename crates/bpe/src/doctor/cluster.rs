@@ -1,4 +1,4 @@
-//! A server's place among others, and what the extension means for them.
+//! A server's cluster role, and the effects of the extension on other members.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use crate::cluster::membership::{Membership, Role};
 use crate::disk;
 use crate::server::Server;
 
-/// What reaches the other nodes, and what becomes of one without the library.
+/// Statements that reach the other nodes, and their effect on a node without the library.
 pub fn look(server: &mut Server) -> Vec<Finding> {
     let Ok(membership) = Membership::look(server) else {
-        // It is said elsewhere that it does not answer.
+        // Another finding reports that the server does not answer.
         return Vec::new();
     };
     let words = membership.words();
@@ -48,7 +48,7 @@ pub fn look(server: &mut Server) -> Vec<Finding> {
     findings
 }
 
-/// Cache paths below the data directory of a Galera node.
+/// Findings about cache paths below the data directory of a Galera node.
 pub fn paths(server: &mut Server, paths: &[PathBuf], data: &Path) -> Vec<Finding> {
     let copied = server.variable("wsrep_on").ok().flatten();
     if copied.as_deref() != Some("ON") {

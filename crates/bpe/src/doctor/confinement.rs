@@ -1,5 +1,4 @@
-//! What may keep the server from a folder although its permissions allow it: AppArmor, SELinux,
-//! and the restrictions of its systemd unit.
+//! Restrictions that keep the server out of a directory although its permissions allow access: AppArmor, SELinux, and its systemd unit.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +11,7 @@ use crate::disk;
 use crate::process::Process;
 use crate::quote::{shell, shell_path};
 
-/// What the packages bring for it, in /etc/apparmor.d.
+/// The packages' AppArmor file in /etc/apparmor.d.
 const ABSTRACTION: &str = "abstractions/innodb-bpe";
 
 pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
@@ -26,7 +25,7 @@ pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
     .collect()
 }
 
-/// The same for the folder in memory in which the server keeps what outlives its process. It works without.
+/// Checks the in-memory directory for data that survives the server's process. The extension works without it.
 pub fn memory(process: &Process, folder: &Path) -> Vec<Finding> {
     let shown = one_line(&folder.to_string_lossy());
     let missing = Profile::of(process)
@@ -51,13 +50,13 @@ pub fn memory(process: &Process, folder: &Path) -> Vec<Finding> {
     missing.into_iter().chain(selinux).collect()
 }
 
-/// AppArmor's, of the server.
+/// The server's AppArmor profile.
 struct Profile {
     name: String,
     /// In /etc/apparmor.d.
     file: String,
     enforces: bool,
-    /// Its file is there. A container's profile is loaded by the engine, and has none.
+    /// Whether its file exists. A container engine loads its profile without one.
     is_readable: bool,
     rules: String,
 }
@@ -132,8 +131,7 @@ fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
     Some(Finding::fail("AppArmor", text).advise(profile.advice(&lines)))
 }
 
-/// Whether some rule lets a file of this kind below `path` be read, written and locked. Knows the plain globs
-/// that such rules are written with.
+/// Whether a rule permits to read, write and lock a file of this kind below `path`. Supports the plain globs that such rules use.
 fn allows(rules: &str, path: &Path, kind: &str) -> bool {
     let wanted = format!("{}/bpe-0123456789abcdef.{kind}", path.display());
     rules.lines().any(|line| {
@@ -145,7 +143,7 @@ fn allows(rules: &str, path: &Path, kind: &str) -> bool {
         if line.starts_with('#') || line.starts_with("deny") {
             return false;
         }
-        // The access stands behind the path, or before it.
+        // The access flags follow the path, or precede it.
         let before = line.split_once(char::is_whitespace);
         let before = before.filter(|(access, _)| {
             !access.is_empty() && access.chars().all(|c| "rwaklmix".contains(c))
@@ -161,7 +159,7 @@ fn allows(rules: &str, path: &Path, kind: &str) -> bool {
     })
 }
 
-/// `*` stays within a folder, `**` does not.
+/// `*` matches within a directory, `**` also across directories.
 fn glob(pattern: &str, text: &str) -> bool {
     let Some(star) = pattern.find('*') else {
         return pattern == text;
@@ -215,10 +213,10 @@ fn selinux(process: &Process, path: &Path) -> Option<Finding> {
     )
 }
 
-/// A unit's ProtectHome, PrivateTmp or ProtectSystem give the server another view of the files.
+/// The unit's ProtectHome, PrivateTmp or ProtectSystem give the server a different view of the files.
 fn unit(process: &Process, path: &Path) -> Option<Finding> {
     let unit = process.unit()?;
-    // In a chroot or container paths mean other files, and nothing can be compared.
+    // In a chroot or container, paths refer to other files, so a comparison is impossible.
     if !process.shares_root() {
         return None;
     }

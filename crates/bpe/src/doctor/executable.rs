@@ -1,4 +1,4 @@
-//! A server's executable that is not run here: whether the extension could follow it, by the plugin's own rule.
+//! Judges a server executable without running it: whether the extension can hook it, by the plugin's own rules.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::server::calls;
 use crate::elf::{CUT_OFF, Symbols};
 use crate::interception::Answer;
 
-/// That of this program, which is built together with the plugin.
+/// Architecture of this program, which is built together with the plugin.
 const OWN: Option<Architecture> = if cfg!(target_arch = "x86_64") {
     Some(Architecture::X86_64)
 } else if cfg!(target_arch = "aarch64") {
@@ -19,7 +19,7 @@ const OWN: Option<Architecture> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Judges the file; nothing of it is run.
+/// Judges the file without executing any of it.
 pub fn look(file: &Path) -> Vec<Finding> {
     match read(file) {
         Ok(symbols) => judge(&symbols),
@@ -33,7 +33,7 @@ fn read(file: &Path) -> Result<Symbols, String> {
     let metadata = file
         .metadata()
         .map_err(|error| format!("cannot open {}: {error}", file.display()))?;
-    // Opening a pipe would wait for whoever writes to it.
+    // Opening a pipe would block until another process opens it for writing.
     if !metadata.is_file() {
         return Err(format!("{} is no file", file.display()));
     }
@@ -87,7 +87,7 @@ fn judge(symbols: &Symbols) -> Vec<Finding> {
     findings
 }
 
-/// What the plugin says if the server uses native asynchronous I/O: that is seen only when it runs.
+/// The plugin's message if the server uses native asynchronous I/O, which is known only at run time.
 fn asynchronous(verdict: &Verdict) -> Finding {
     let refused = |libaio| -> Option<Refusal> {
         let in_use = InUse {
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Wherever it is cut off, it is not taken for a server that works, nor for one that is linked statically.
+    /// A file truncated at any length counts neither as a working nor as a statically linked server.
     #[test]
     fn what_is_no_executable_or_cut_off_is_told() {
         let folder = tempfile::tempdir().unwrap();

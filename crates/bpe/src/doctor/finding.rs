@@ -1,4 +1,4 @@
-//! One line of the doctor: what was looked at, how it is, and what to do.
+//! One line of the doctor: topic, verdict and advice.
 
 use interface::untrusted::one_line;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
-//! Into how many instances InnoDB's pool and the extension are cut, so that threads do not meet at one lock.
+//! Number of instances of InnoDB's pool and of the extension, which avoids contention on one lock.
 //!
-//! InnoDB's pool is judged by its size and the machine's cores. The extension counts how often a lock was found held,
-//! so where it is active these figures decide, and the cores only where there are none yet.
+//! The pool is judged by its size and the host's cores. The extension counts contended locks, so these figures decide
+//! while it is active. Without them, the cores decide.
 
 use serde::Deserialize;
 
@@ -13,20 +13,20 @@ use crate::server::{Flavour, Server};
 use crate::size::human;
 use crate::state::{is_on, state};
 
-/// From so many cores on, several instances are the default: of the extension, and of MySQL 8.0 for a pool of
-/// [`LEAST_POOL`] and more.
+/// Number of cores from which on several instances are the default: for the extension, and for MySQL 8.0 with a pool of
+/// at least [`LEAST_POOL`].
 const MANY_CORES: u64 = 8;
 const DEFAULT: u64 = 8;
-/// The most that bpe_instances takes.
+/// Maximum of bpe_instances.
 const MOST: u64 = 64;
-/// MySQL leaves a smaller pool whole, whatever is asked for.
+/// MySQL uses one instance for a smaller pool, regardless of the setting.
 const LEAST_POOL: u64 = 1 << 30;
-/// Percent of lock accesses that find it held from which on more instances are worth emptying the cache for.
+/// Percentage of contended lock accesses that justifies more instances, although changing their number empties the cache.
 const MUCH_HELD: f64 = 1.0;
-/// Lock accesses below which their figures say nothing.
+/// Minimum number of lock accesses for a verdict.
 const FEW: u64 = 100_000;
 
-/// Both variables. `local`: the server runs on this machine, so its cores are the ones seen here.
+/// Judges both variables. `local`: the server runs on this host, so its cores are known.
 pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let cores = std::thread::available_parallelism()
         .ok()
@@ -36,7 +36,7 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let of_pool = server.number("innodb_buffer_pool_instances")?;
     let setting = server.number("bpe_instances")?;
     let active = is_on(&state(server)?.0);
-    // Without the function or the privilege there are no figures, and the finding says so.
+    // Without the function or the privilege there are no figures; the finding reports that.
     let seen = server
         .report("instances")
         .ok()
@@ -96,14 +96,14 @@ fn innodb(flavour: Flavour, instances: Option<u64>, pool: u64, cores: Option<u64
 struct Seen {
     instances: u64,
     accesses: u64,
-    /// Of `accesses`, at the instance with the most.
+    /// `accesses` of the busiest instance.
     hottest: u64,
     lock_accesses: u64,
     lock_waits: u64,
 }
 
 impl Seen {
-    /// None for what is no such report.
+    /// `None` for an invalid report.
     fn of(json: &str) -> Option<Seen> {
         #[derive(Deserialize)]
         struct Row {
@@ -172,7 +172,7 @@ fn measured(seen: Seen) -> Finding {
     finding.advise(advice)
 }
 
-/// `denied`: the account, where it may not read the figures.
+/// `denied`: the account, if it lacks the privilege for the figures.
 fn by_cores(
     setting: Option<u64>,
     active: bool,

@@ -1,4 +1,4 @@
-//! The library in the server's `plugin_dir`: what its next start, or `bpe enable`, would load.
+//! The library in the server's `plugin_dir`, which its next start or `bpe enable` would load.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::server::Server;
 const TOPIC: &str = "library";
 const REMEDY: &str = "install the innodb-bpe package for this machine again, or put a whole bpe.so there with install(1)";
 
-/// Nothing where there is no library yet: `bpe enable` brings its own.
+/// Returns `None` without a library: `bpe enable` installs one.
 pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
     let folder = server.variable("plugin_dir").ok()??;
     let place = Path::new(&folder).join(library::FILE_NAME);

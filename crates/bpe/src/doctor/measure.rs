@@ -1,9 +1,7 @@
-//! A short measurement of both disks: random reads of 16 KiB with O_DIRECT, one at a time and eight
-//! at a time.
+//! Short benchmark of both disks: random 16 KiB reads with O_DIRECT, one at a time and eight in parallel.
 //!
-//! The data disk is only read, in the server's own files. (Opening and closing them here does not
-//! touch the locks the server holds on them: those belong to its process.) The cache disk gets a
-//! file without a name that is gone afterwards.
+//! On the data disk, it only reads the server's own files. Opening and closing them here does not affect the server's
+//! locks, which belong to its process. On the cache disk, it uses an unnamed file that disappears afterwards.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,22 +18,22 @@ use crate::files::{open_plain_with, unnamed};
 use crate::size::human;
 
 const PAGE: usize = 16 << 10;
-/// Reads at a time in the second measurement.
+/// Parallel reads in the second measurement.
 const DEPTH: usize = 8;
-/// Data files to read from: the largest.
+/// Number of data files to read from; the largest ones are used.
 const FILES: usize = 64;
-/// With less than this the disk's own memory would be measured.
+/// Less data would measure the disk's own cache.
 const LEAST_DATA: u64 = 64 << 20;
 const TEST_FILE: u64 = 256 << 20;
-/// A cache disk should be this many times as fast.
+/// Minimum ratio of cache disk speed to data disk speed.
 const CLEARLY: f64 = 2.0;
 
-/// What a disk can do.
+/// Performance of a disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Speed {
-    /// Median time of one read, alone.
+    /// Median latency of single reads.
     pub latency: Duration,
-    /// Reads per second, eight at a time.
+    /// Reads per second with eight in parallel.
     pub rate: f64,
 }
 
@@ -50,7 +48,7 @@ impl std::fmt::Display for Speed {
     }
 }
 
-/// Measures the disk of the data directory, when there is enough data.
+/// Measures the disk of the data directory, if it contains enough data.
 pub fn data_disk(data: &Path, duration: Duration) -> (Finding, Option<Speed>) {
     let mut files = data_files(data);
     files.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
@@ -125,7 +123,7 @@ fn compare(cache: &Speed, data: &Speed) -> Finding {
     Finding::ok("speed", text)
 }
 
-/// InnoDB's files in the data directory and its database folders.
+/// InnoDB's files in the data directory and its subdirectories.
 fn data_files(data: &Path) -> Vec<(PathBuf, u64)> {
     let list = |folder: &Path| -> Vec<fs::DirEntry> {
         fs::read_dir(folder)
@@ -163,7 +161,7 @@ fn open_direct(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Writes the test file, for at most as long as a measurement may last and a quarter of the room.
+/// Writes the test file. Limited to the duration of a measurement and a quarter of the free space.
 fn fill(folder: &Path, size: u64, duration: Duration) -> io::Result<(File, u64)> {
     const STEP: usize = 1 << 20;
     let file = match unnamed(folder, OFlags::DIRECT) {
@@ -199,7 +197,7 @@ fn speed(files: &[(File, u64)], duration: Duration) -> io::Result<Speed> {
     })
 }
 
-/// Reads random pages with `depth` threads. Returns the time of every read, and of the whole.
+/// Reads random pages with `depth` threads. Returns the latency of every read and the total time.
 fn random_reads(
     files: &[(File, u64)],
     depth: usize,
@@ -240,14 +238,14 @@ fn reader(files: &[(File, u64)], seed: u64, duration: Duration) -> io::Result<Ve
             page -= here;
         }
         let begin = Instant::now();
-        // A file cut short meanwhile reads short; that is no reason to stop.
+        // If the file has been truncated in between, the read is short, which is no reason to stop.
         target.read_at(buffer.bytes_mut(), page * PAGE as u64)?;
         times.push(begin.elapsed());
     }
     Ok(times)
 }
 
-/// splitmix64: enough to spread reads.
+/// splitmix64: sufficient for spreading reads.
 struct Random(u64);
 
 impl Random {

@@ -1,10 +1,10 @@
-//! `bpe doctor`: says beforehand whether the extension will work on a server, and help.
+//! `bpe doctor`: checks beforehand whether the extension will work on a server, and help.
 //!
-//! It changes nothing. With `--server-binary` it looks at an executable alone ([`executable`]). Each room looks at one thing: [`server`] at the version, the executable's
-//! imports and how it does I/O, [`place`] at the cache paths, [`restart`] at what is kept over one, [`confinement`] at AppArmor, SELinux
-//! and systemd, [`cluster`] at a server's place among others, [`buffering`] at
-//! the page cache, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
-//! the extension are cut up, [`measure`] at both disks.
+//! It changes nothing. With `--server-binary` it judges only an executable ([`executable`]). Each module checks one
+//! topic. [`server`] checks the version, the executable's imports and the I/O method. [`place`] checks the cache paths,
+//! and [`restart`] what a restart keeps. [`confinement`] checks AppArmor, SELinux and systemd. [`cluster`] checks the
+//! server's cluster role, and [`buffering`] the page cache. [`benefit`] estimates memory and gain. [`instances`] checks
+//! the number of instances of InnoDB's pool and of the extension. [`measure`] measures both disks.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -66,7 +66,7 @@ pub struct Args {
 
 const WILL_NOT_WORK: &str = "It will not work like this: fix what is marked fail.";
 
-/// Collects findings; on a terminal or in a pipe they appear as they come.
+/// Collects findings. On a terminal or in a pipe, they appear immediately.
 struct Doctor {
     findings: Vec<Finding>,
     silent: bool,
@@ -123,7 +123,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(Exit::No.into());
         }
     };
-    // A server on another host has other disks: nothing here says anything about them.
+    // A server on another host has other disks, about which this host says nothing.
     let elsewhere = connected.is_ok() && process.is_none();
     if !elsewhere {
         let data = connected
@@ -187,7 +187,7 @@ fn size_in_bytes(
             doctor.add(Finding::ok("size", part.why));
             Ok(part.bytes)
         }
-        // Without a server nothing is known of what its pool allows.
+        // Without a server, the limit by its pool is unknown.
         (Some(Amount::Percent(percent)), Err(_)) => {
             Ok(disk::part(percent, paths, Path::to_path_buf))
         }

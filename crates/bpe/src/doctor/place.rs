@@ -1,5 +1,4 @@
-//! A cache path: is it there, may the server use it, is there room, does O_DIRECT work, and is it
-//! another disk than the data's.
+//! Checks a cache path: existence, permissions of the server, free space, O_DIRECT, and whether it is on another disk than the data.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,12 +12,11 @@ use crate::size::human;
 
 pub struct Look {
     pub findings: Vec<Finding>,
-    /// The folder in which the disk can be measured, as this command reaches it.
+    /// The directory for the benchmark, as this command reaches it.
     pub usable: Option<PathBuf>,
 }
 
-/// Looks at one cache path that is to take `share` bytes. `data` is the data directory as this
-/// command reaches it.
+/// Checks a cache path for a cache of `share` bytes. `data` is the data directory as this command reaches it.
 pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> Look {
     let mut findings = Vec::new();
     let seen = process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
@@ -118,7 +116,7 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
     Look { findings, usable }
 }
 
-/// The folder that holds the cache file, as the server names it.
+/// The directory that contains the cache file, as the server names it.
 fn own_folder(path: &Path, seen: &Path) -> PathBuf {
     if seen.is_dir() {
         path.to_path_buf()
@@ -127,7 +125,7 @@ fn own_folder(path: &Path, seen: &Path) -> PathBuf {
     }
 }
 
-/// Who else may replace the cache file, as the extension tells it when it is switched on.
+/// Other users that may replace the cache file, as the extension reports them when it is switched on.
 fn exposed(folder: &Path, process: &Process) -> Vec<Finding> {
     let group = process.groups.last().copied().unwrap_or(0); // that of the files it makes
     let look = |path: &Path| fs::metadata(process.seen(path));
@@ -221,8 +219,8 @@ fn another_disk(folder: &Path, data: &Path, path: &Path) -> Option<Finding> {
     })
 }
 
-/// The data directory's file system, where O_DIRECT is the server's business: it only says how the
-/// measurement is to be read.
+/// Whether the data directory supports O_DIRECT. Its use there is the server's decision; the finding only helps to
+/// interpret the benchmark.
 fn data_direct(data: &Path) -> Option<Finding> {
     match disk::direct_io(data) {
         Ok(true) => Some(Finding::ok("O_DIRECT", "works on the data directory")),
@@ -252,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let look = look(folder.path(), 1 << 20, None, Some(folder.path()));
         assert_eq!(level(&look, "room"), Some(Level::Ok));
-        // The data on the same disk.
+        // The data is on the same disk.
         assert_eq!(level(&look, "disks"), Some(Level::Warn));
         if let (Ok(memory), Ok(disk)) = (fs::metadata("/dev/shm"), fs::metadata(folder.path())) {
             if memory.dev() != disk.dev() {

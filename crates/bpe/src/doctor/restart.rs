@@ -1,4 +1,4 @@
-//! Whether what is cached will be there again after a restart of the server.
+//! Whether the cache survives a restart of the server.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::server_options::ServerOptions;
 
 const TOPIC: &str = "restart";
 
-/// `size` bytes of cache; `data`: the data directory as this command reaches it.
+/// `size`: cache size in bytes; `data`: the data directory as this command reaches it.
 pub fn look(
     server: &mut Server,
     process: &Process,
@@ -27,7 +27,7 @@ pub fn look(
     }
     let folder = persistence::folder(variables.get("bpe_persist_path").map(String::as_str));
     let mut obstacles = Vec::new();
-    // Of a plugin that is not there yet `bpe enable` writes what loads it early.
+    // If the plugin is not installed yet, `bpe enable` will configure early loading.
     let state = server.status("bpe\\_load\\_mode").unwrap_or_default();
     if state
         .get("bpe_load_mode")
@@ -55,7 +55,7 @@ pub fn look(
     confined.into_iter().chain(kept).chain(warnings).collect()
 }
 
-/// The extension works, and starts empty.
+/// A warning only: the extension works, but starts empty.
 fn warning(obstacle: Obstacle) -> Finding {
     Finding::warn(
         TOPIC,

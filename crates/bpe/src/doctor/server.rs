@@ -1,4 +1,4 @@
-//! The server itself: is its release known, can its calls be intercepted, how does it do I/O.
+//! The server: support of its release, interception of its calls, and I/O method.
 
 use interface::{Verdict, Way};
 
@@ -27,7 +27,7 @@ pub fn version(server: &Server) -> Finding {
     }
 }
 
-/// Whether InnoDB's calls go through the executable's imports, and its asynchronous I/O can be seen.
+/// Whether InnoDB's calls use the executable's imports, and whether the hooks see its asynchronous I/O.
 pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
     let mut findings = Vec::new();
     let library = server.value(
@@ -76,7 +76,7 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
     findings
 }
 
-/// An extension that is there and serves nothing, because somebody wants it so; and when that ends.
+/// Reports an extension that is bypassed on purpose, and when the bypass ends.
 pub fn bypass(server: &mut Server) -> Vec<Finding> {
     let is_bypassed = state(server).is_ok_and(|(state, _)| state == "bypass");
     let bypassed = is_bypassed.then(|| {
@@ -138,7 +138,7 @@ fn asynchronous(verdict: &Verdict, uring_in_use: Option<bool>) -> Finding {
     }
 }
 
-/// How the plugin can be loaded, now and at the next start.
+/// Ways to load the plugin, now and at the next start.
 pub fn load_modes(server: &mut Server, process: &Process) -> Vec<Finding> {
     let mut findings = Vec::new();
     let options = ServerOptions::read(process, server.flavour, server.version);
@@ -247,7 +247,7 @@ mod tests {
         assert!(text(&both, Some(false)).starts_with("libaio"));
         let ring_only = judged(&["io_uring_queue_init", "io_uring_submit"]);
         assert!(text(&ring_only, Some(true)).contains("knows no libaio"));
-        // MySQL and MariaDB 10.5 have no io_uring, so no ring need be looked for.
+        // MySQL and MariaDB 10.5 have no io_uring, so no ring needs to be detected.
         let libaio_only = judged(&["io_submit", "io_getevents"]);
         assert!(text(&libaio_only, None).contains("are served, too"));
     }

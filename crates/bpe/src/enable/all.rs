@@ -1,4 +1,4 @@
-//! `bpe enable --all`: the same on all servers of a cluster, one after the other.
+//! `bpe enable --all`: enables the extension on all servers of a cluster, one after the other.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ impl Change for Enable<'_> {
         format!("bpe disable --all {}", shell_path(self.file))
     }
 
-    /// As for this server alone.
+    /// The plan for this server alone.
     fn plan(&self, server: &mut Server, number: usize) -> Result<Plan, Failure> {
         let (all, named) = (self.args, &self.servers[number]);
         let args = Args {

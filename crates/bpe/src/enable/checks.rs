@@ -1,5 +1,5 @@
-//! What `enable` checks on the server's host before it changes anything: the library and where it
-//! goes, the cache paths, and the place for the snippet.
+//! Checks of `enable` on the server's host before it changes anything: the library and its destination, the cache
+//! paths, and the directory of the snippet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::size::human;
 use crate::snippet::There;
 use crate::{disk, library, snippet};
 
-/// `plugin_dir` of the servers' packages: Debian and Ubuntu, Red Hat and SUSE, Oracle.
+/// Default `plugin_dir` of the server packages: Debian and Ubuntu, Red Hat and SUSE, Oracle.
 const PLUGIN_DIRS: [&str; 4] = [
     "/usr/lib/mysql/plugin",
     "/usr/lib64/mysql/plugin",
@@ -27,25 +27,25 @@ const PLUGIN_DIRS: [&str; 4] = [
     "/usr/lib/mariadb/plugin",
 ];
 
-/// Copying the library.
+/// A library to copy.
 #[derive(Debug, Clone)]
 pub struct Copy {
     pub from: PathBuf,
-    /// In the server's `plugin_dir`.
+    /// Destination in the server's `plugin_dir`.
     pub place: PathBuf,
-    /// Another file is there already.
+    /// Whether another file already exists there.
     pub replaces: bool,
 }
 
-/// How a restart is survived.
+/// How the extension survives a restart.
 #[derive(Debug, Clone)]
 pub enum Permanence {
-    /// A snippet at this place, as the server sees it.
+    /// A snippet with this path, as the server sees it.
     Snippet {
         path: PathBuf,
         early_load: Option<String>,
     },
-    /// None can be written, for this reason; the user is told the lines.
+    /// A snippet cannot be written for this reason; the user gets the lines to add.
     ByHand {
         why: String,
         early_load: Option<String>,
@@ -53,16 +53,16 @@ pub enum Permanence {
     },
 }
 
-/// Where such lines belong, as far as it is known.
+/// Where to add these lines, as far as known.
 #[derive(Debug, Clone, Default)]
 pub struct ByHand {
     /// A file that the server reads.
     pub file: Option<PathBuf>,
-    /// What the names of its groups end with.
+    /// Suffix of its group names.
     pub suffix: Option<String>,
 }
 
-/// Refuses a server on which the extension would be passive, in the words in which the plugin says it.
+/// Refuses a server on which the extension would be passive, with the plugin's own message.
 pub fn can_be_followed(
     server: &mut Server,
     process: &Process,
@@ -71,7 +71,7 @@ pub fn can_be_followed(
     match interception::of(server, process) {
         Ok(Answer::Works(_)) => Ok(()),
         Ok(Answer::Refused(refusal)) => Err(interception::failure(&refusal)),
-        // What was noticed while it ran may be over; switching on looks again.
+        // Conditions seen at run time may have ended. Switching on checks them again.
         Ok(Answer::Passive(_)) => Ok(()),
         Err(why) => {
             notes.push(format!(
@@ -82,7 +82,7 @@ pub fn can_be_followed(
     }
 }
 
-/// Finds the library and says whether it must be copied into the server's `plugin_dir`.
+/// Finds the library and decides whether to copy it into the server's `plugin_dir`.
 pub fn library(
     server: &mut Server,
     process: &Result<Process, String>,
@@ -109,7 +109,7 @@ pub fn library(
     let there = file.is_file();
     let from = match library::find(args.places.library.as_deref()) {
         Ok(from) => from,
-        // Installed by a package or by hand: that will do unless another one was named.
+        // A library installed by a package or by hand is sufficient, unless the user named another one.
         Err(_) if there && args.places.library.is_none() => file.clone(),
         Err(failure) => return Err(failure),
     };
@@ -169,13 +169,13 @@ pub fn library(
     }))
 }
 
-/// Whether other nodes get copies of the server's data directory.
+/// Whether other nodes receive copies of the server's data directory.
 pub fn is_copied(server: &mut Server) -> Result<bool, Failure> {
     Ok(server.variable("wsrep_on")?.as_deref() == Some("ON"))
 }
 
-/// Checks every cache path as the server sees it. Returns the folders that must be made.
-/// `data` is the data directory, `copied` whether other nodes get copies of it; what is worth knowing goes into `notes`.
+/// Checks every cache path as the server sees it. Returns the directories to create. `data` is the data directory;
+/// `copied` is true if other nodes receive copies of it. Hints are added to `notes`.
 pub fn check_paths(
     process: &Process,
     wish: &Wish,
@@ -274,8 +274,8 @@ pub fn check_paths(
     Ok(folders)
 }
 
-/// What of the cache is kept over a restart, in words. Why nothing is goes into `notes`: the extension works without.
-/// `data`: the data directory, `variables`: those that the plugin has, if it is there.
+/// Describes what a restart keeps of the cache. If nothing is kept, adds the reason to `notes`, because the extension
+/// also works without. `data` is the data directory; `variables` are those of the plugin, if installed.
 pub fn kept(
     process: &Process,
     size: u64,
@@ -299,7 +299,7 @@ pub fn kept(
     .ok()
 }
 
-/// Why root follows no option file to a folder: another user could have named one that other servers read.
+/// Why root must not follow an option file to a directory: another user could have named a directory that other servers read.
 fn of_others(process: &Process, options: &ServerOptions) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -317,7 +317,7 @@ fn of_others(process: &Process, options: &ServerOptions) -> Option<String> {
     ))
 }
 
-/// Whether `plugin_dir` is one that the process was started with, or the packages': what the server says may be a stranger's word.
+/// Whether `plugin_dir` comes from the process's options or is a package default. The value that the server reports may be forged.
 fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
     let is_it = |path: &str| Path::new(path).components().eq(folder.components());
     process.option("plugin_dir").is_some_and(is_it)
@@ -325,7 +325,7 @@ fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
         || PLUGIN_DIRS.into_iter().any(is_it)
 }
 
-/// Finds where a snippet can be written, and what would override it.
+/// Determines where to write a snippet, and what would override it.
 pub fn permanence(
     server: &Server,
     process: &Result<Process, String>,
@@ -358,7 +358,7 @@ pub fn permanence(
             "{dropped} will not be loaded early any more, as the server's own option files do not name it now"
         ));
     }
-    // Of two files that set it, the later one wins.
+    // If two files set it, the later one wins.
     let file = || {
         let sets = options.file_of("early_plugin_load").map(Path::to_owned);
         sets.or_else(|| options.files.files.first().cloned())

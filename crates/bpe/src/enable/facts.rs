@@ -1,4 +1,4 @@
-//! What the steps of `enable` go by: the server as it is, and the settings that are wished.
+//! Inputs of the steps of `enable`: the server's current state and the requested settings.
 
 use interface::tables::Rules;
 use interface::untrusted::one_line;
@@ -20,12 +20,12 @@ use crate::snippet::{self, Snippet};
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
-    /// Its value now; None while the plugin is not loaded.
+    /// Current value; `None` while the plugin is not loaded.
     pub before: Option<String>,
 }
 
 impl Setting {
-    /// Whether the server has another value now. Rules are the same however they are written.
+    /// Whether the server has a different value. Rules are compared after parsing, not as texts.
     fn differs(&self) -> bool {
         let rules = |text: &str| Rules::parse(text, false);
         match &self.before {
@@ -38,26 +38,26 @@ impl Setting {
     }
 }
 
-/// What the steps go by.
+/// Inputs of the steps.
 pub struct Facts {
     pub process: Option<Process>,
     pub flavour: Flavour,
-    /// All wished settings and bpe_enabled, last.
+    /// All requested settings, and `bpe_enabled` last.
     pub settings: Vec<Setting>,
     pub pool: Pool,
     pub permanence: Permanence,
     pub stale_plugin_row: bool,
-    /// The server was told to switch it on, and that failed: the extension waits, and says why it failed then.
+    /// `bpe_enabled` was set before and switching on failed. The extension waits, and reports the reason of that failure.
     pub has_failed: bool,
 }
 
 impl Facts {
-    /// Settings that differ from what the server has.
+    /// Settings that differ from the server's values.
     pub fn changes(&self) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(|setting| setting.differs())
     }
 
-    /// Whether a running cache must be built anew, empty.
+    /// Whether a running cache must be rebuilt and starts empty.
     pub fn rebuilds(&self) -> bool {
         self.was_on()
             && self
@@ -70,12 +70,12 @@ impl Facts {
         self.settings.iter().any(is_on)
     }
 
-    /// Whether it is on in name alone, so that to switch it on needs switching off before.
+    /// Whether `bpe_enabled` is ON without effect. Switching on then requires switching off first.
     pub fn tries_again(&self) -> bool {
         self.has_failed && self.was_on()
     }
 
-    /// The snippet, with the pool and the switch of native I/O as the record has them.
+    /// The snippet, with the pool size and the native I/O setting of the record.
     pub fn snippet(&self, record: &Record, pool_after: Option<u64>) -> Snippet {
         let (Permanence::Snippet { early_load, .. } | Permanence::ByHand { early_load, .. }) =
             &self.permanence;
@@ -122,7 +122,7 @@ impl Facts {
     }
 }
 
-/// What MySQL has persisted, by name.
+/// Persisted variables of MySQL, by name.
 pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> {
     server
         .pairs("SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables")
@@ -133,7 +133,7 @@ pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> 
             ))
         })
 }
-/// The lines a user must write where no snippet can be.
+/// The lines that a user must write if no snippet can be written.
 pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
     let mut text = match snippet.text(flavour) {
         Ok(text) => text,
@@ -164,7 +164,7 @@ pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
         lines.join("\n"),
         match flavour {
             Flavour::MariaDb => "",
-            // Else each start says that it exists already.
+            // Otherwise each start logs that it already exists.
             Flavour::MySql =>
                 "\n  and then keep it from being loaded a second time: SET SESSION sql_log_bin = OFF; DELETE FROM mysql.plugin WHERE name = 'bpe'",
         }

@@ -1,12 +1,11 @@
-//! `bpe enable`: installs the extension on a running server, switches it on, lowers the buffer
-//! pool by what it takes, and makes all of that permanent.
+//! `bpe enable`: installs the extension on a running server, switches it on, lowers the buffer pool by the extension's
+//! memory, and makes all of that permanent.
 //!
-//! [`plan`] finds out what there is and what must change, with the help of [`checks`], and refuses what cannot work before anything is
-//! touched. Its [`steps`] are carried out by [`crate::change`], which puts everything back when one fails.
-//! Where the server's native asynchronous I/O cannot be followed, [`native_aio`] offers to switch it off for the next start.
-//! [`all`] does it on all servers of a cluster, one after the other.
-//! What was there before is kept in a [`crate::record::Record`] for `bpe disable`. Running it again
-//! changes only what differs.
+//! [`plan`] reads the server's state with the help of [`checks`], and refuses impossible requests before any change.
+//! [`crate::change`] executes the [`steps`], and undoes all of them if one fails. If the hooks cannot see the server's
+//! native asynchronous I/O, [`native_aio`] offers to disable it for the next start. [`all`] changes all servers of a
+//! cluster, one after the other. A [`crate::record::Record`] keeps the original state for `bpe disable`. A repeated run
+//! changes only differences.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +32,7 @@ use wish::Wish;
 pub use wish::{Args, Places};
 
 impl Args {
-    /// What `bpe enable` with these options would do on the server.
+    /// The plan of `bpe enable` with these options for the server.
     fn plan(&self, server: &mut Server) -> Result<Plan, Failure> {
         let wish = Wish::of(self)?;
         check_rights(server)?;
@@ -41,10 +40,10 @@ impl Args {
     }
 }
 
-/// What `bpe enable` with this path and size, and no other option, would do on the server.
+/// The plan of `bpe enable` with only this path and size for the server.
 ///
 /// # Errors
-/// Whatever stands in the way; nothing was changed.
+/// Why it is impossible; nothing was changed.
 pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Result<Plan, Failure> {
     let args = Args {
         path: Some(path.to_owned()),
@@ -55,10 +54,10 @@ pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Resu
     args.plan(server)
 }
 
-/// Checks the cache paths as `enable` does. Returns the folders that do not exist yet.
+/// Checks the cache paths as `enable` does. Returns the directories that do not exist yet.
 ///
 /// # Errors
-/// A path that cannot be used, or has not enough room.
+/// A path is unusable or lacks space.
 pub fn check_paths(
     server: &mut Server,
     process: &Process,
@@ -81,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
         return all::run(file, &args);
     }
-    // Wrong options are refused without a server.
+    // Refuse invalid options without a server.
     let wish = Wish::of(&args)?;
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;
@@ -98,7 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(Exit::No.into());
         }
         let mut told = told::Terminal::catching_signals()?;
-        // A server that does not answer is found out at logging in: Ctrl-C does not end what waits for it.
+        // `log_in` has a timeout, which detects a server that does not answer. Ctrl-C would not end the wait for it.
         plan.carry_out(&mut server, &mut told, &|| {
             Server::log_in(&mut target.clone())
         })?;

@@ -1,7 +1,7 @@
-//! Offers to write `innodb_use_native_aio=OFF` where the server's native asynchronous I/O cannot be followed.
+//! Offers to write `innodb_use_native_aio=OFF` if the hooks cannot see the server's native asynchronous I/O.
 //!
-//! The server reads the option only when it starts, and this command restarts nothing: what can be done is to write it, and to
-//! say so. `bpe enable` goes on after the restart; `bpe disable` removes the file, and so takes the option back.
+//! The server reads the option only at start, and this command restarts nothing. So it writes the option and asks for a
+//! restart. `bpe enable` continues after the restart; `bpe disable` removes the file and thus the option.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ use crate::snippet;
 const OPTION: &str = "innodb_use_native_aio";
 const NEXT: &str = "Restart the server, then run `bpe enable` again.";
 
-/// Offers the option where the server is refused for want of it, and it can be written. `None`: nothing to offer. A plan without steps: the
-/// option is there already.
+/// Offers the option if it would make the server acceptable, and if it can be written. `None`: nothing to offer. A plan
+/// without steps: the option is already set.
 ///
 /// # Errors
 /// The record cannot be read.
@@ -80,7 +80,7 @@ pub fn offer(server: &mut Server, args: &Args) -> Result<Option<Plan>, Failure> 
     Ok(Some(plan))
 }
 
-/// What would win over the option at the next start.
+/// A setting that would override the option at the next start.
 fn overridden(server: &Server, process: &Process, path: &Path) -> Option<String> {
     if process.option(OPTION).is_some() {
         return Some(format!(

@@ -1,4 +1,4 @@
-//! What `enable` will change on this server, worked out before anything is touched.
+//! Plans the changes of `enable` on a server before any of them.
 
 use std::fmt::Debug;
 use std::fs;
@@ -23,10 +23,10 @@ use crate::snippet;
 use crate::state;
 use crate::views;
 
-/// Looks at a server, and changes nothing.
+/// Plans the changes without executing any.
 ///
 /// # Errors
-/// What stands in the way.
+/// Why they are impossible.
 pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failure> {
     let mut notes = Vec::new();
     match support(server.flavour, server.version) {
@@ -80,7 +80,7 @@ pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failu
         .map_err(failed)?;
     let create_function = server
         .value("SELECT bpe_report('summary')")
-        // Without the privilege it is there all the same.
+        // Without the privilege, the function still exists.
         .is_err_and(|error| !is_denied(&error));
     let make_views = args.views && wants_views(server, &mut record, &mut notes)?;
     let now = server.variables("bpe\\_%")?;
@@ -97,7 +97,7 @@ pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failu
 
     let mut pool = Pool::of(server)?;
     let pool_now = pool.size;
-    // Lowered by us before and not touched since: count from what it was.
+    // The pool was lowered before and not resized since: start from its original size.
     if let Some(original) = record.original(pool.size) {
         pool.size = original;
     }
@@ -195,7 +195,7 @@ pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failu
     Ok(plan)
 }
 
-/// Length and time of a file that was seen.
+/// Length and modification time of a file.
 fn stamp(path: &Path) -> impl Debug {
     let meta = fs::metadata(path).ok()?;
     Some((meta.len(), meta.modified().ok()))
@@ -209,7 +209,7 @@ fn see_files(digest: &mut Digest, facts: &Facts, more: &impl Debug) {
     digest.add(Part::Files, &(more, &facts.permanence, there));
 }
 
-/// Whether the views are to be made; what stands in their way is no failure.
+/// Whether to create the views; an obstacle to them is no failure.
 fn wants_views(
     server: &mut Server,
     record: &mut Record,

@@ -1,4 +1,4 @@
-//! The steps of `enable`: what each shows, does, and notes to be undone.
+//! The steps of `enable`: displayed rows, actions, and their undo.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::server::{Flavour, Server};
 use crate::state::wait_until_active;
 use crate::views;
 
-/// How long statements that use a plugin that was uninstalled are waited for.
+/// Time limit for statements that still use an uninstalled plugin.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 fn shown(path: &Path) -> String {
@@ -95,7 +95,7 @@ pub fn install(facts: &Arc<Facts>) -> Step {
     let (flavour, stale_row) = (facts.flavour, facts.stale_plugin_row);
     Step::new("install the plugin", rows, move |run| {
         if stale_row {
-            // Left by a start without the library; INSTALL would stumble over it.
+            // A start without the library left this row, and INSTALL would fail because of it.
             run.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
         }
         wait_until_gone(run.server)?;
@@ -123,8 +123,8 @@ pub fn install(facts: &Arc<Facts>) -> Step {
     })
 }
 
-/// A plugin that was uninstalled stays until the last statement that uses it has ended. MariaDB may crash if it is installed while it
-/// goes (docs/evidence/reliability.md).
+/// Waits until an uninstalled plugin is gone: it stays until the last statement that uses it has ended. MariaDB may
+/// crash if the plugin is installed again before that (docs/evidence/reliability.md).
 fn wait_until_gone(server: &mut Server) -> Result<(), Failure> {
     const GOING: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe' \
                          AND PLUGIN_STATUS NOT IN ('ACTIVE', 'DISABLED', 'INACTIVE')";
@@ -141,7 +141,7 @@ fn wait_until_gone(server: &mut Server) -> Result<(), Failure> {
                     .advise("run this again when that has ended; SHOW PROCESSLIST shows it"),
             );
         }
-        // Not often: the question holds the plugin, too.
+        // Poll rarely, because the query itself also holds the plugin.
         std::thread::sleep(Duration::from_secs(2));
     }
 }
@@ -155,7 +155,7 @@ pub fn function() -> Step {
     );
     Step::new("create the function bpe_report", vec![row], |run| {
         run.sql("DROP FUNCTION IF EXISTS bpe_report")?;
-        // After a start without the library MySQL knows no such function, but the row is there.
+        // After a start without the library, MySQL does not know the function, but its row exists.
         run.sql("DELETE FROM mysql.func WHERE name = 'bpe_report'")?;
         run.sql_and_undo(
             "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
@@ -183,22 +183,22 @@ pub fn settings(facts: &Arc<Facts>) -> Step {
 fn set(facts: &Facts, run: &mut Run<'_>) -> Result<(), Failure> {
     let mut changes: Vec<_> = facts.changes().cloned().collect();
     if facts.tries_again() {
-        // There is nothing to put back: it was not on.
+        // No undo is needed, because it was not on.
         run.sql("SET GLOBAL bpe_enabled = OFF")?;
         changes.retain(|setting| setting.name != "bpe_enabled");
         changes.extend(facts.settings.last().cloned());
     } else if facts.rebuilds() {
-        // Off and on, as only switching on says at once what is wrong with the new settings.
+        // Switch off first: only switching on validates the new settings at once.
         run.set("bpe_enabled", "OFF", "ON")?;
         changes.extend(facts.settings.last().cloned());
     }
     for setting in changes {
         let (name, value) = (setting.name, setting.value.as_str());
         let result = match setting.before.as_deref() {
-            // After a rebuild it is switched off to change the settings back.
+            // The undo of a rebuild switches off first, to change the settings back.
             Some(before) if before == value => run.set(name, value, "OFF"),
             Some(before) => run.set(name, value, before),
-            // A freshly installed plugin goes as a whole; what it holds on disk goes first.
+            // The undo of a fresh install removes the whole plugin; switching off first removes its data on disk.
             None if name == "bpe_enabled" => run.set(name, value, "OFF"),
             None => run.sql(&format!("SET GLOBAL {name} = {}", sql_value(value))),
         };
@@ -220,7 +220,8 @@ pub fn see_active() -> Step {
     })
 }
 
-/// Keeps it over a restart: by an option file, and what MySQL persists. `option_file`: its text, with the pool as it is expected to be.
+/// Makes the change permanent by an option file, and on MySQL by persisted variables. `option_file`: its text with the
+/// expected pool size.
 pub fn permanent(facts: &Arc<Facts>, option_file: &str, kept: Option<String>) -> Step {
     let row = |what: &str, to: String, why: &str| Row::new(what, "", to, why);
     let mut rows = Vec::new();
@@ -270,7 +271,7 @@ pub fn permanent(facts: &Arc<Facts>, option_file: &str, kept: Option<String>) ->
     })
 }
 
-/// The snippet loads the plugin now; a row in mysql.plugin besides would make every start log that it exists already.
+/// The snippet loads the plugin now. With an additional row in mysql.plugin, every start would log a duplicate.
 fn forget_plugin_row(run: &mut Run<'_>) -> Result<(), Failure> {
     let library = run
         .server
@@ -302,7 +303,7 @@ fn persist(facts: &Facts, run: &mut Run<'_>) -> Result<(), Failure> {
     if let Some(size) = run.recorded().pool_after {
         let name = "innodb_buffer_pool_size";
         run.record(|record| {
-            // Persisted by ourselves in an earlier run: keep what the record says of before.
+            // An earlier run persisted this value: keep the original value in the record.
             let ours = record.has_persisted()
                 && previous(name)
                     .and_then(|value| value.parse().ok())
@@ -333,7 +334,7 @@ fn persist(facts: &Facts, run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The extension works without them: what goes wrong here is said, and nothing else.
+/// The extension works without the views, so a failure is only reported.
 pub fn views() -> Step {
     let row = Row::new("views", "", views::list(), "show the extension in SQL");
     Step::new("make the views", vec![row], |run| {

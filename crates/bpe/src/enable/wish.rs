@@ -1,4 +1,4 @@
-//! What the user of `bpe enable` wants.
+//! Options of `bpe enable`.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::{connection, disk};
 
 const SIZE: &str = "bpe_size";
-/// The variable of the rules for tables.
+/// Variable with the table rules.
 pub const TABLES: &str = "bpe_tables";
 
 #[derive(Clone, Default, clap::Args)]
@@ -56,15 +56,15 @@ pub struct Args {
     pub connection: connection::Args,
 }
 
-/// What the user wants, checked as far as it can be without a server.
+/// The user's options, validated as far as possible without a server.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub paths: Vec<PathBuf>,
-    /// In bytes; 0 until it is known how much room there is.
+    /// Bytes; 0 until the available space is known.
     pub size: u64,
-    /// What the size is of the room, if it was given so.
+    /// The size in percent of the available space, if given so.
     pub percent: Option<u64>,
-    /// Variables and values, in the order in which they are set.
+    /// Variables and values, in the order of setting them.
     pub settings: Vec<(&'static str, String)>,
 }
 
@@ -97,7 +97,7 @@ impl Wish {
             settings.push(("bpe_io_capacity", pages.to_string()));
         }
         if let Some(rules) = &args.tables {
-            // Names as the server has them are its to compare.
+            // The server compares names by its own rules.
             let rules =
                 written_anew(rules).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
             settings.push((TABLES, rules));
@@ -110,11 +110,11 @@ impl Wish {
         })
     }
 
-    /// The same with the rules for tables that the server has, so that they stay, unless others are wished. Written anew, they are rules and
-    /// nothing else.
+    /// Adds the server's current table rules, so that they stay, unless the user gave others. The rules are parsed and
+    /// formatted again, so the result contains nothing else.
     ///
     /// # Errors
-    /// When the server does not answer, or has something that is no rules.
+    /// The server does not answer, or its value is not a list of rules.
     pub fn with_tables(mut self, server: &mut Server) -> Result<Self, Failure> {
         if self.settings.iter().all(|(name, _)| *name != TABLES) {
             let rules = server.whole_variable(TABLES)?.unwrap_or_default();
@@ -131,7 +131,7 @@ impl Wish {
         Ok(self)
     }
 
-    /// The same with its size in bytes; how it came to that is added to `notes`.
+    /// Resolves the size to bytes, and adds its derivation to `notes`.
     ///
     /// # Errors
     /// As [`part::of_room`].
@@ -160,10 +160,10 @@ impl Wish {
     }
 }
 
-/// Rules as this command writes them: nothing of the text is left but them.
+/// Parses and formats rules, so that the result contains nothing else.
 fn written_anew(text: &str) -> Result<String, String> {
     let text = Rules::parse(text, false)?.to_string();
-    // It may be longer than it was.
+    // The formatted text may be longer.
     Rules::parse(&text, false).map(|_| text)
 }
 

@@ -1,7 +1,7 @@
 //! "Does it help me?": the figures in words.
 //!
-//! A rule is a function of the figures that gives a sentence or none. A sentence carries every figure it rests on, under the name
-//! that it has in [`Figures`] or, where it is worked out here, with what it is worked out from.
+//! A rule is a function from figures to a sentence or none. A sentence carries every figure that it is based on. The
+//! figure has its name in [`Figures`], or comes with the values that it is computed from.
 
 use interface::limits::{ALIKE, BEHIND, CONTENDED, FEW, FULL, IDLE, LITTLE, MEMORY, UNSEEN, WORTH};
 use serde_json::{Value, json};
@@ -14,40 +14,40 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// Suspended files that are told of one by one.
+/// Maximum number of suspended files reported one by one.
 const TOLD: usize = 3;
 
-/// What an explanation needs to know beside the figures.
+/// Inputs of an explanation besides the figures.
 #[derive(Debug, Clone, Default)]
 pub struct Circumstances {
     /// Pages per second; 0: no limit.
     pub io_capacity: u64,
     /// Bytes; 0: no limit.
     pub daily_write_limit: u64,
-    /// As set: 0 is a number that fits the machine.
+    /// As configured; 0: a number derived from the machine.
     pub instances: u64,
     pub devices: Vec<Device>,
-    /// The data files that the audit has suspended, the oldest first; no more than are told of.
+    /// Data files that the audit has suspended, oldest first; at most `TOLD`.
     pub suspended: Vec<SuspendedFile>,
-    /// What was kept of the cache at the server's start, while that is news.
+    /// Recovery result of the last start, during the server's first hour only.
     pub kept: Option<Kept>,
-    /// The rules for tables, if there are any.
+    /// The table rules, if any.
     pub rules: Option<Rules>,
-    /// The account, where it lacks the privilege that reports need.
+    /// The account, if it lacks the privilege for reports.
     pub denied: Option<String>,
 }
 
-/// A data file that looked otherwise without a change by the server; nothing of it is cached for a while.
+/// A data file that changed without a write by the server. Its pages are not cached for some time.
 #[derive(Debug, Clone, Default)]
 pub struct SuspendedFile {
     pub file: String,
     pub why: String,
     pub suspended_s: u64,
-    /// Pages that were compared with the file and equal; `None` until they are.
+    /// Pages found equal to the file; `None` before the comparison.
     pub compared_pages: Option<u64>,
-    /// How long the file has to be at rest.
+    /// Seconds the file must stay unchanged.
     pub rest_s: u64,
-    /// When it is cached again though the server goes on changing it.
+    /// Seconds after which it is cached again even if the server keeps changing it.
     pub latest_s: u64,
 }
 
@@ -74,8 +74,8 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements; one more where files are suspended, and in the server's first hour; two more with rules for tables. Reports need
-    /// the PROCESS privilege. Without it devices, files and rules stay unknown.
+    /// Runs two statements. Suspended files add one, the server's first hour adds one, table rules add two. Reports
+    /// need the PROCESS privilege; without it, devices, files and rules stay unknown.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -140,7 +140,7 @@ impl Circumstances {
     }
 }
 
-/// All that can be said, the most important first.
+/// All sentences, most important first.
 pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     if figures.state != "active" {
         let denied = about.denied.iter().map(|account| denied(account));
@@ -268,7 +268,7 @@ fn verdict(figures: &Figures, reads: f64, ratio: f64) -> Sentence {
     Sentence::new(key, level, &text, &values)
 }
 
-/// Whether both disks take about the same time for a read.
+/// Whether reads of both disks take about the same time.
 fn alike(figures: &Figures) -> bool {
     match (figures.gain_us, figures.data_read_us) {
         (Some(gain), Some(data)) => gain.abs() * 100.0 < data.p50 * ALIKE,
@@ -348,14 +348,14 @@ fn time_saved(figures: &Figures) -> Sentence {
     }
 }
 
-/// Whether a larger cache would answer more. While it has room, or what it has not got was never asked for before, it would not.
+/// Whether a larger cache would serve more reads. It would not while the cache has room, or if the missed pages were never read before.
 fn larger(figures: &Figures, reads: f64) -> Sentence {
     let used = figures.bytes_cached as f64 * 100.0 / (figures.capacity_bytes as f64).max(1.0);
     let used_value = ("used_percent", json!(used));
     if used < FULL && figures.evicted_per_s == 0.0 && figures.rejected_per_s == 0.0 {
         let page = figures.bytes_cached as f64 / (figures.pages_cached as f64).max(1.0);
         let left = figures.capacity_bytes.saturating_sub(figures.bytes_cached);
-        // A page that is written goes, and often comes back at once: that fills nothing.
+        // A write removes a page and often readmits it at once, which fills no space.
         let net = figures.admitted_per_s - figures.invalidated_per_s;
         let per_minute = net * page * 60.0;
         let full_in = left as f64 / per_minute;
@@ -383,7 +383,7 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
         };
     }
     let returned = figures.misses_returned_per_s;
-    // What is missed after a write, or because the writer was behind, a larger cache would miss as well.
+    // A larger cache would not prevent misses after a write or after a full write queue.
     let for_room = figures.evicted_per_s + figures.rejected_per_s;
     let more = returned.min(for_room) * 100.0 / reads;
     let values = [
@@ -415,7 +415,7 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
     }
 }
 
-/// InnoDB's own counter beside what the hooks saw: what passes them by cannot be answered by the cache.
+/// Compares InnoDB's own read counter with the hooks' counter. The cache cannot serve reads that bypass the hooks.
 fn unseen(figures: &Figures) -> Option<Sentence> {
     let (all, unseen) = (figures.innodb_reads_per_s, figures.unseen_reads_per_s);
     let percent = unseen * 100.0 / all.max(f64::MIN_POSITIVE);
@@ -462,7 +462,7 @@ fn disks(about: &Circumstances) -> Vec<Sentence> {
     about.devices.iter().filter_map(sentence).collect()
 }
 
-/// What went wrong since the cache was opened.
+/// Failures since the cache was opened.
 fn troubles(figures: &Figures) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     if figures.device_errors > 0 {
@@ -495,7 +495,7 @@ fn troubles(figures: &Figures) -> Vec<Sentence> {
     sentences
 }
 
-/// Pages that only the cache has.
+/// Pages whose only intact copy is in the cache.
 fn damaged(figures: &Figures) -> Option<Sentence> {
     (figures.damaged_pages > 0).then(|| {
         Sentence::new(
@@ -508,7 +508,7 @@ fn damaged(figures: &Figures) -> Option<Sentence> {
     })
 }
 
-/// Data files that somebody else seems to write to.
+/// Data files that another process appears to write to.
 fn suspicions(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     let minutes = |seconds: u64| json!(seconds as f64 / 60.0);
     let mut sentences: Vec<_> = damaged(figures).into_iter().collect();
@@ -572,7 +572,7 @@ fn suspicions(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences
 }
 
-/// Where the extension itself is what one waits for.
+/// Bottlenecks in the extension itself.
 fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     if let (Some(cache), Some(data)) = (figures.cache_read_us, figures.data_read_us) {
@@ -660,7 +660,7 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences
 }
 
-/// Said only with figures for it.
+/// Reported only with figures that prove it.
 fn no_bottleneck(figures: &Figures) -> Option<Sentence> {
     let (cache, data) = (figures.cache_read_us?, figures.data_read_us?);
     let waits = figures.lock_wait_percent?;

@@ -1,7 +1,7 @@
 use super::super::histogram::Quantiles;
 use super::*;
 
-/// A cache that helps, is full, and holds nothing up.
+/// A full cache that helps and delays nothing.
 pub fn good() -> Figures {
     let quantiles = |p50: f64| {
         Some(Quantiles {
@@ -90,7 +90,7 @@ fn keys(sentences: &[Sentence]) -> Vec<&'static str> {
     sentences.iter().map(|sentence| sentence.text_key).collect()
 }
 
-/// That the change brings the sentence, that it is not said without it, and that it says these words.
+/// The change must produce this sentence with these words, and without the change it must be absent.
 fn rule(key: &str, words: &[&str], change: impl FnOnce(&mut Figures, &mut Circumstances)) {
     assert!(
         !keys(&said(|_, _| {})).contains(&key),
@@ -252,7 +252,7 @@ fn a_larger_one_helps_only_if_pages_come_back() {
             f.misses_returned_per_s = 80.0;
         },
     );
-    // Those that were written meanwhile, or dropped: no lack of room.
+    // Misses after writes or drops do not indicate a lack of space.
     let changed = said(|f, _| {
         f.misses_returned_per_s = 80.0;
         (f.evicted_per_s, f.rejected_per_s) = (10.0, 5.0);
@@ -347,7 +347,7 @@ fn files_that_somebody_else_seems_to_write_to() {
         f.suspended_files = 7;
         about.suspended.push(compared.clone());
     });
-    // The function is missing: the number is known all the same.
+    // Without the function, the number is still known.
     rule("trouble.suspended_more", &["7 more"], |f, _| {
         f.suspended_files = 7
     });
@@ -375,7 +375,7 @@ fn what_was_kept_over_a_restart() {
     ] {
         rule(key, &[words], |_, about| about.kept = kept.clone());
     }
-    // Just after a start there is often nothing to do yet.
+    // Just after a start there is often no load yet.
     let idle = said(|f, about| {
         (f.cache_reads_per_s, f.misses_per_s) = (0.0, 0.0);
         about.kept = kept.clone();

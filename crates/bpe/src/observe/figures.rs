@@ -1,4 +1,4 @@
-//! What two readings of a server say about the time between them.
+//! Figures: a server's activity between two readings.
 
 use serde::Serialize;
 
@@ -101,7 +101,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of the time from `before` to `now`.
+    /// Figures of the time from `before` to `now`.
     pub fn between(before: &Sample, now: &Sample) -> Self {
         let seconds = (now.taken - before.taken).as_secs_f64().max(1e-3);
         let more = |name: &str| now.growth(before, name);
@@ -109,7 +109,7 @@ impl Figures {
         let active = now.state() == "active";
         let (hits, misses) = (more("bpe_hits"), more("bpe_misses"));
         let requests = more("innodb_buffer_pool_read_requests");
-        // A request that waits for a page being read is counted once more than it is served.
+        // A request that waits for a page read is counted once more than it is served.
         let from_memory = requests.saturating_sub(more("innodb_buffer_pool_reads"));
         let [cache_read_us, data_read_us] = latency_between(before, now);
         let cache_reads_per_s = hits as f64 / seconds;
@@ -186,12 +186,12 @@ impl Figures {
     }
 }
 
-/// A part of something; `None` of nothing.
+/// A ratio in percent; `None` if `of` is 0.
 pub fn percent(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| (part as f64 * 100.0 / of as f64).min(100.0))
 }
 
-/// Quantiles of the reads of the cache and of the data files between two samples that both have histograms.
+/// Quantiles of cache and data file reads between two samples that both have histograms.
 fn latency_between(before: &Sample, now: &Sample) -> [Option<Quantiles>; 2] {
     let (Some([old_cache, old_data]), Some([cache, data])) = (&before.latency, &now.latency) else {
         return [None; 2];
@@ -208,7 +208,7 @@ pub mod tests {
     use super::*;
     use crate::observe::histogram::Histogram;
 
-    /// A reading so many milliseconds after `start`.
+    /// A sample taken `after_ms` milliseconds after `start`.
     pub fn sample(start: Instant, after_ms: u64, status: &[(&str, u64)]) -> Sample {
         let mut all: std::collections::BTreeMap<_, _> = status
             .iter()
@@ -226,7 +226,7 @@ pub mod tests {
     }
 
     fn latency(cache: u64, data: u64) -> Option<[Histogram; 2]> {
-        // 100 us and 1 ms or so.
+        // About 100 us and 1 ms.
         let of = |upper: u64, count: u64| Histogram::of(&json!({ "buckets": [[upper, count]] }));
         Some([of(98_304, cache)?, of(1_048_576, data)?])
     }
@@ -277,7 +277,7 @@ pub mod tests {
     #[test]
     fn saved_bytes_are_of_pages_as_long_as_they_are() {
         let start = Instant::now();
-        // Half of the pages are of a table with pages of 8 KiB.
+        // Half of the pages belong to a table with 8 KiB pages.
         let before = sample(start, 0, &[("bpe_hits", 100), ("bpe_bytes_saved", 0)]);
         let now = sample(
             start,
@@ -340,7 +340,7 @@ pub mod tests {
         assert!(cache.p50 > 81.0 && cache.p99 < 98.4, "{cache:?}");
         assert!(data.p50 > 917.0 && data.p99 < 1048.6, "{data:?}");
         assert_eq!(figures.saved_ms_per_s, Some(data.p50 - cache.p50));
-        // All reads were served by the cache: the data disk is known from earlier ones.
+        // The cache served all reads; the data disk's latency comes from earlier ones.
         now.latency = latency(1500, 500);
         let figures = Figures::between(&before, &now);
         assert_eq!(figures.data_read_us, None);

@@ -1,7 +1,7 @@
-//! Latencies as `bpe_report('latency')` gives them: counts since the cache was opened, by buckets of nanoseconds.
+//! Latency histograms from `bpe_report('latency')`: counts since the cache was opened, by buckets in nanoseconds.
 //!
-//! A bucket is a quarter of a power of two, so its lower bound follows from its upper one. The difference of two readings
-//! is the histogram of the time between, and only that tells quantiles of that time.
+//! A bucket is a quarter of a power of two, so its lower bound follows from its upper one. The difference of two
+//! readings is the histogram of the time between. Only that yields the quantiles of that time.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: BTreeMap<u64, u64>,
-    /// All of them together, nanoseconds.
+    /// Sum of all latencies in nanoseconds.
     sum_ns: u64,
 }
 
-/// Page reads as the server waited for them, whatever answered them, since the cache was opened.
+/// Page reads since the cache was opened, with the server's waiting time, by any source.
 #[derive(Debug, Clone, Default)]
 pub struct Reads {
-    /// Those that the data disk answers in any state.
+    /// Reads of the control group, which the data disk answers in every state.
     pub control: Histogram,
     pub others: Histogram,
 }
@@ -33,7 +33,7 @@ pub struct Quantiles {
 }
 
 impl Histogram {
-    /// Of one of the members of the report; `None` if it is not what it should be.
+    /// Parses one member of the report; `None` if it is malformed.
     pub fn of(report: &Value) -> Option<Self> {
         let pair = |bucket: &Value| Some((bucket.get(0)?.as_u64()?, bucket.get(1)?.as_u64()?));
         let buckets = report.get("buckets")?.as_array()?.iter().map(pair);
@@ -47,7 +47,7 @@ impl Histogram {
         self.buckets.values().sum()
     }
 
-    /// What was counted since `earlier`; all, if the counting has begun anew since.
+    /// Counts since `earlier`; all counts if the counters were reset since.
     pub fn since(&self, earlier: &Self) -> Self {
         let old = |upper: &u64| earlier.buckets.get(upper).copied().unwrap_or(0);
         let begun_anew = earlier
@@ -67,7 +67,7 @@ impl Histogram {
         }
     }
 
-    /// What both have counted.
+    /// The sum of two histograms.
     pub fn and(mut self, other: &Self) -> Self {
         for (upper, count) in &other.buckets {
             *self.buckets.entry(*upper).or_default() += count;
@@ -76,13 +76,13 @@ impl Histogram {
         self
     }
 
-    /// Microseconds; `None` when nothing was counted.
+    /// Mean in microseconds; `None` without reads.
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum_ns as f64 / count as f64 / 1000.0)
     }
 
-    /// `None` when nothing was counted.
+    /// `None` without reads.
     pub fn quantiles(&self) -> Option<Quantiles> {
         Some(Quantiles {
             p50: self.quantile(0.50)?,
@@ -91,7 +91,7 @@ impl Histogram {
         })
     }
 
-    /// Interpolated within its bucket, as the plugin does.
+    /// Interpolates within the bucket, like the plugin.
     fn quantile(&self, q: f64) -> Option<f64> {
         let wanted = q * self.count() as f64;
         let mut below = 0.0;
@@ -107,7 +107,7 @@ impl Histogram {
     }
 }
 
-/// Of the bucket that ends before `upper`.
+/// Lower bound of the bucket with the exclusive upper bound `upper`.
 fn lower_bound(upper: u64) -> u64 {
     let highest = upper.saturating_sub(1);
     if highest < 4 {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn bounds_follow_from_each_other() {
-        // As crates/extension's histogram cuts them: 4..5, 7..8, 8..10, 1024..1280, 1792..2048.
+        // As in crates/extension's histogram: 4..5, 7..8, 8..10, 1024..1280, 1792..2048.
         for (upper, low) in [
             (1, 0),
             (4, 3),
@@ -158,14 +158,14 @@ mod tests {
 
     #[test]
     fn quantiles_of_the_time_between() {
-        // A thousand fast reads before, then a hundred slow ones: those alone count.
+        // A thousand fast reads, then a hundred slow ones: only the latter count.
         let before = histogram(&[(1280, 1000)]);
         let now = histogram(&[(1280, 1000), (2_097_152, 100)]);
         let quantiles = now.since(&before).quantiles().unwrap();
         assert!(quantiles.p50 > 1835.0 && quantiles.p50 < 2097.2);
         assert!(quantiles.p50 < quantiles.p95 && quantiles.p95 < quantiles.p99);
         assert_eq!(now.since(&now).quantiles(), None);
-        // A cache that was opened anew counts from zero.
+        // A reopened cache counts from zero.
         assert_eq!(histogram(&[(8, 5)]).since(&now).count(), 5);
         assert_eq!(Histogram::default().since(&now).count(), 0);
     }

@@ -1,4 +1,4 @@
-//! How much of the cache was kept over the server's start, and why the rest was not.
+//! The part of the cache that the server's start kept, and the reasons for the lost part.
 
 use serde_json::{Value, json};
 
@@ -7,24 +7,24 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// Files whose reason is reported.
+/// Maximum number of files reported with their reason.
 const MAX_REASONS: usize = 3;
-/// How long after the server's start it is reported, seconds.
+/// Seconds after the server's start during which it is reported.
 const NEWS: u64 = 3600;
 
-/// The cache of the process before. Page counts are approximate.
+/// The recovered cache of the previous process. Page counts are approximate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Pages that are served, or will be when their file is opened.
+    /// Pages that are served now, or once their file is opened.
     pub pages: u64,
-    /// Pages and files that were not proven equal to their data files.
+    /// Pages and files that were not proven equal to the data files.
     pub lost: (u64, u64),
-    /// The first of these files: name and reason.
+    /// Name and reason of the first such files.
     pub lost_reasons: Vec<(String, String)>,
 }
 
 impl Kept {
-    /// From the report `summary`; absent fields count as zero. `None` if the server found no cache.
+    /// Parses the report `summary`; absent fields count as zero. `None` if the server found no cache.
     pub fn of(summary: &Value) -> Option<Self> {
         let inherited = &summary["inherited"];
         let number = |which: &str, what: &str| inherited[which][what].as_u64().unwrap_or(0);
@@ -44,10 +44,10 @@ impl Kept {
         self.pages + self.lost.0
     }
 
-    /// Asks a server that has been up for so many seconds. `None` if it found no cache, or started too long ago.
+    /// Reads it from a server that has been up for `uptime_s` seconds. `None` if the server found no cache, or started too long ago.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub fn read(server: &mut Server, uptime_s: u64) -> Result<Option<Self>, Failure> {
         if uptime_s >= NEWS {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Kept {
         Ok(summary.as_ref().and_then(Self::of))
     }
 
-    /// How much was kept.
+    /// The recovered part as a sentence.
     pub fn sentence(&self) -> Sentence {
         let all = self.all().max(1) as f64;
         let percent = (
@@ -81,7 +81,7 @@ impl Kept {
         )
     }
 
-    /// The same, and the reasons of the first files.
+    /// That sentence, and the reasons of the first files.
     pub fn sentences(&self) -> Vec<Sentence> {
         let reason = |(file, why): &(String, String)| {
             Sentence::new(
@@ -96,7 +96,7 @@ impl Kept {
     }
 }
 
-/// One digit, never rounded up: 100 % only if no page is missing.
+/// One decimal, rounded down: 100 % only if no page is missing.
 fn floor(percent: f64) -> f64 {
     (percent * 10.0).floor() / 10.0
 }

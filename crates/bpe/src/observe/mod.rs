@@ -1,8 +1,8 @@
-//! Watching a server: a [`Sample`] is one reading of it, [`Figures`] are what two readings say, an [`Observer`] takes them.
+//! Monitoring of a server: a [`Sample`] is one reading, [`Figures`] describe the time between two, and an [`Observer`] takes them.
 //!
-//! `bpe status`, `bpe top` and the console show these and compute no rate of their own; nor does `bpe-lab`. A reading takes a few short
-//! statements, `SHOW GLOBAL STATUS`, a report and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
-//! [`explain`] says in words what the figures mean.
+//! `bpe status`, `bpe top`, the console and `bpe-lab` show these figures and compute no rates themselves. A reading
+//! takes a few short statements, `SHOW GLOBAL STATUS`, a report and one `SELECT`. So every reader costs the server next
+//! to nothing. [`explain`] puts the figures into words.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ pub use sample::Sample;
 pub use sentence::{Level, Sentence};
 pub use waits::Waits;
 
-/// How long an answer is waited for. A server that is stopped or hangs is told from one that is busy by this.
+/// Answer timeout. It distinguishes a stopped or hung server from a busy one.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Watches one server over a connection of its own.
+/// Monitors one server over a dedicated connection.
 pub struct Observer {
     target: Target,
     limit: Duration,
@@ -42,7 +42,7 @@ impl Observer {
     /// Reads the option files, but does not connect yet.
     ///
     /// # Errors
-    /// When the options do not tell which server is meant.
+    /// The options do not identify a server.
     pub fn new(args: &connection::Args) -> Result<Self, Failure> {
         Ok(Self::of(args.target()?))
     }
@@ -51,7 +51,7 @@ impl Observer {
         Self::with_limit(target, LIMIT)
     }
 
-    /// Waits so long for an answer.
+    /// Uses this answer timeout.
     pub fn with_limit(target: Target, limit: Duration) -> Self {
         Self {
             target,
@@ -61,8 +61,7 @@ impl Observer {
         }
     }
 
-    /// The server, connected if it was not: for questions beside the samples. After an error that comes of the connection,
-    /// call [`Observer::disconnect`].
+    /// The server, connected if necessary, for queries besides the samples. Call [`Observer::disconnect`] after a connection error.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -74,7 +73,7 @@ impl Observer {
         Ok(self.server.insert(server))
     }
 
-    /// The next call connects anew.
+    /// Closes the connection; the next call connects again.
     pub fn disconnect(&mut self) {
         self.server = None;
         self.before = None;
@@ -83,7 +82,7 @@ impl Observer {
     /// Takes a reading.
     ///
     /// # Errors
-    /// When the server cannot be reached or does not answer; the next call connects anew.
+    /// The server is unreachable or does not answer; the next call connects again.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let sample = self.server().and_then(Sample::take);
         if sample.is_err() {
@@ -92,13 +91,13 @@ impl Observer {
         sample
     }
 
-    /// The reading that figures were made of last.
+    /// The newest reading that figures were computed from.
     pub fn last(&self) -> Option<&Sample> {
         self.before.as_ref()
     }
 
-    /// Takes a reading; what it and the one before say. `None` for the first one, after an error too, and when the server was
-    /// restarted meanwhile.
+    /// Takes a reading and computes the figures since the previous one. Returns `None` for the first reading, after an
+    /// error, and after a restart of the server.
     ///
     /// # Errors
     /// As [`Observer::sample`].

@@ -1,4 +1,4 @@
-//! The rules for tables (`bpe_tables`), in words.
+//! The table rules (`bpe_tables`) as sentences.
 
 use serde_json::{Value, json};
 
@@ -7,24 +7,24 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// The rules for tables, `bpe_tables`.
+/// The table rules of `bpe_tables`.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Why they are not followed; empty if they are.
+    /// Why the server ignores them; empty if it applies them.
     pub error: String,
-    /// How many there are.
+    /// Number of rules.
     pub rules: u64,
-    /// Of them, those that fit no table that the server has open.
+    /// Number of rules that match no open table.
     pub unused: u64,
-    /// Page reads and writes that passed the cache by because of them, since the server was started.
+    /// Page reads and writes that bypassed the cache because of the rules, since the server started.
     pub kept_out: u64,
 }
 
 impl Rules {
-    /// Asks for two reports. `None` where the server refuses them.
+    /// Reads two reports. `None` if the server refuses them.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub fn read(server: &mut Server) -> Result<Option<Self>, Failure> {
         let mut ask = |name: &str| -> Result<Option<Value>, Failure> {
             let text = report::ask_if_any(server, name)?;
@@ -45,7 +45,7 @@ impl Rules {
         }))
     }
 
-    /// In words.
+    /// The rules as sentences.
     pub fn sentences(&self) -> Vec<Sentence> {
         if !self.error.is_empty() {
             return vec![Sentence::new(

@@ -1,4 +1,4 @@
-//! One reading of a server: three statements, or five where the variable `bpe_report` is asked.
+//! One reading of a server: three statements, or five if the report comes from the variable `bpe_report`.
 
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,23 +11,23 @@ use crate::failure::{Exit, Failure};
 use crate::report;
 use crate::server::Server;
 
-/// The server's own counters that are looked at beside the extension's.
+/// The server's own counters used besides those of the extension.
 const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\
     'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written',\
     'Innodb_data_reads','Innodb_pages_written','Innodb_row_lock_waits'";
 
-/// Everything that [`Figures`](super::Figures) are made of, at one moment.
+/// All inputs of [`Figures`](super::Figures) at one point in time.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub taken: Instant,
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// Status variables by lower-case name: those of the extension and a few of the server.
+    /// Status variables with lower-case names: those of the extension and some of the server.
     pub status: BTreeMap<String, String>,
     pub pool_bytes: u64,
-    /// Reads of the cache and of the data files since the cache was opened; `None` where the server refuses the report `latency`.
+    /// Latencies of cache and data file reads since the cache was opened; `None` if the server refuses the report `latency`.
     pub latency: Option<[Histogram; 2]>,
-    /// Serving and bypassed; `None` where the server tells nothing of them.
+    /// Reads while serving and while bypassed; `None` if the server does not report them.
     pub reads: Option<[Reads; 2]>,
 }
 
@@ -48,7 +48,7 @@ impl Sample {
         let mut report = None;
         if status.contains_key("bpe_state") {
             report = match server.report("latency") {
-                // Neither function nor variable.
+                // The server has neither the function nor the variable.
                 Err(mysql::Error::MySqlError(_)) => None,
                 answer => answer.map_err(gone)?,
             };
@@ -68,7 +68,7 @@ impl Sample {
         })
     }
 
-    /// Quantiles of the reads of the cache and of the data files since the cache was opened.
+    /// Quantiles of cache and data file reads since the cache was opened.
     pub fn quantiles(&self) -> [Option<Quantiles>; 2] {
         let all = self.latency.as_ref();
         all.map_or([None; 2], |all| all.each_ref().map(Histogram::quantiles))
@@ -87,12 +87,12 @@ impl Sample {
         }
     }
 
-    /// A status variable; empty where there is none.
+    /// A status variable; empty if it does not exist.
     pub fn text(&self, name: &str) -> &str {
         self.status.get(name).map_or("", String::as_str)
     }
 
-    /// A status variable; 0 where there is none.
+    /// A status variable; 0 if it does not exist.
     pub fn number(&self, name: &str) -> f64 {
         self.text(name)
             .parse()
@@ -101,13 +101,12 @@ impl Sample {
             .unwrap_or(0.0)
     }
 
-    /// A status variable that counts; 0 where there is none.
+    /// A counter; 0 if it does not exist.
     pub fn count(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// How much a counter has grown since `before`. It begins at 0 again when the cache is opened anew or the server was
-    /// restarted.
+    /// Growth of a counter since `before`. Reopening the cache or restarting the server resets it to 0.
     pub fn growth(&self, before: &Self, name: &str) -> u64 {
         let (before, now) = (before.count(name), self.count(name));
         if now >= before { now - before } else { now }

@@ -1,7 +1,7 @@
-//! Sentences made of figures: a key to translate by, the values, and the English text.
+//! Sentences about figures: a key for translations, the values, and the English text.
 //!
-//! A text names its values as `{name}`. The end of a name is its unit and tells how it is written, so that every
-//! language writes the same figure in its own way.
+//! A text refers to its values as `{name}`. The suffix of a name is its unit and determines the format, so that every
+//! language formats the same figure in its usual way.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl Sentence {
         }
     }
 
-    /// The figures it comes from, as `name value, ...`.
+    /// The figures of the sentence, as `name value, ...`.
     pub fn origin(&self) -> String {
         let pair = |(name, value): (&&str, &Value)| match value.as_f64() {
             Some(number) => format!("{name} {}", trimmed(number)),
@@ -83,7 +83,7 @@ fn written(name: &str, value: &Value) -> String {
     }
 }
 
-/// Three digits that mean something are enough to see where a figure comes from.
+/// Three significant digits are enough to recognize a figure.
 fn trimmed(number: f64) -> String {
     if number.fract() == 0.0 || number.abs() >= 1000.0 {
         format!("{number:.0}")

@@ -1,23 +1,24 @@
-//! What clients waited for between two readings, whichever disk they waited for: what a comparison of two states looks at.
+//! Client waits between two readings, on any disk: the basis for comparing two states.
 //!
-//! Page reads are timed while there is a control group (`bpe_bypass_timeout`), and told by what the server did when they began.
+//! While a control group exists (`bpe_bypass_timeout`), the plugin times page reads and groups them by the server's
+//! state at their beginning.
 
 use super::histogram::{Histogram, Quantiles, Reads};
 use super::sample::Sample;
 
-/// Without those that were not timed.
+/// Excludes reads that were not timed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waits {
-    /// Page reads that missed InnoDB's pool, without the control group; `None` if there were none.
+    /// Latency of page reads that missed InnoDB's pool, without the control group; `None` if there were none.
     pub read_us: Option<Quantiles>,
     pub read_mean_us: Option<f64>,
-    /// Those of the control group.
+    /// Latency of the control group's reads.
     pub control_read_us: Option<Quantiles>,
     pub row_lock_waits_per_s: f64,
 }
 
 impl Waits {
-    /// Of the time from `before` to `now`.
+    /// Waits of the time from `before` to `now`.
     pub fn between(before: &Sample, now: &Sample) -> Self {
         let seconds = (now.taken - before.taken).as_secs_f64().max(1e-3);
         let grown = |of: fn(&Reads) -> &Histogram| match (&before.reads, &now.reads) {
@@ -26,7 +27,7 @@ impl Waits {
                     std::array::from_fn(|at| of(&now[at]).since(of(&before[at])));
                 serving.and(&bypass)
             }
-            // Without an earlier histogram the later one is of the time before, too.
+            // Without an earlier histogram, the later one also covers the time before.
             _ => Histogram::default(),
         };
         let others = grown(|reads| &reads.others);
@@ -64,7 +65,7 @@ mod tests {
         let waits = Waits::between(&before, &now);
         assert_eq!((waits.read_us, waits.read_mean_us), (None, None));
         assert_eq!(waits.row_lock_waits_per_s, 2.0);
-        // A bypass has begun: its reads are of the data disk.
+        // Bypass has begun: its reads go to the data disk.
         let bypassed = Reads {
             control: Histogram::default(),
             others: reads(10, 1_048_576, 10_000_000),

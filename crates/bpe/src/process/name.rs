@@ -1,4 +1,4 @@
-//! Which processes are servers, by their names.
+//! Recognizes server processes by their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ pub fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|part| String::from_utf8_lossy(part).into_owned())
 }
 
-/// Whether a process is a database server, and not one that only handles something of that name.
+/// Whether a process is a database server, and not another program that handles such a file.
 pub fn is_server(pid: i32) -> bool {
-    // The program's name stands first, or after the dynamic loader's own arguments.
+    // The program's name is first, or follows the arguments of the dynamic loader.
     const LOADER_ARGUMENTS: usize = 8;
     let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else {
         return false;
     };
     let arguments: Vec<_> = strings(&bytes).take(LOADER_ARGUMENTS).collect();
-    // Only root and its own user may see what it runs.
+    // Only root and the process's user may read this link.
     let program = fs::read_link(format!("/proc/{pid}/exe"))
         .ok()
         .or_else(|| arguments.first().map(PathBuf::from));

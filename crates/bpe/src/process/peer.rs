@@ -1,5 +1,5 @@
-//! Which process is at the other end of a connection, by the kernel's word alone. A forwarded connection would make a
-//! server's own words name a wrong process.
+//! Identifies the process at the other end of a connection, based only on the kernel. With a forwarded connection, the
+//! server's own statements would name a wrong process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,35 +12,35 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 use super::name::{is_server, is_server_name};
 
-/// Of Linux 6.5: a descriptor of the peer's process.
+/// Since Linux 6.5: a descriptor of the peer's process.
 const SO_PEERPIDFD: libc::c_int = 77;
 /// `__SO_ACCEPTCON` in /proc/net/unix.
 const LISTENS: u32 = 1 << 16;
 
-/// The process that began to listen on a Unix socket, and its effective user then.
+/// The process that began to listen on a Unix socket, and its effective user at that time.
 pub struct Peer {
     pub uid: u32,
-    /// 0 for a process that this one cannot see.
+    /// 0 if the process is not visible here.
     pub pid: i32,
     handle: Option<OwnedFd>,
 }
 
 impl Peer {
-    /// By a connection to the socket; None for other connections.
+    /// The peer of a connection to a Unix socket; `None` for other connections.
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let mut credentials = libc::ucred {
             pid: 0,
             uid: u32::MAX,
             gid: u32::MAX,
         };
-        // SAFETY: `ucred` is what SO_PEERCRED fills in, and any bytes are a valid one.
+        // SAFETY: SO_PEERCRED fills in a `ucred`, for which all bytes are valid.
         let is_known = unsafe { option(socket, libc::SO_PEERCRED, &mut credentials) };
         let mut handle: libc::c_int = -1;
         // SAFETY: SO_PEERPIDFD fills in a C integer.
         let has_handle = unsafe { option(socket, SO_PEERPIDFD, &mut handle) } && handle >= 0;
-        // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
+        // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
         let handle = has_handle.then(|| unsafe { OwnedFd::from_raw_fd(handle) });
-        // A connection that is not over a Unix socket has no user.
+        // A connection without a Unix socket has no user.
         (is_known && credentials.uid != u32::MAX).then_some(Self {
             uid: credentials.uid,
             pid: credentials.pid,
@@ -48,7 +48,7 @@ impl Peer {
         })
     }
 
-    /// Whether the process that `pid` names now is that one: it has not ended, or it has the socket still.
+    /// Whether `pid` still names that process: it has not ended, or still owns the socket.
     pub fn is_alive(&self, socket: (u64, u64)) -> bool {
         match &self.handle {
             Some(handle) => {
@@ -61,13 +61,13 @@ impl Peer {
     }
 }
 
-/// Reads an option of a socket into `value`; false where there is none.
+/// Reads a socket option into `value`; returns false if it does not exist.
 ///
 /// # Safety
-/// The kernel fills in a value of the type, of which all bytes are valid.
+/// The kernel fills in a value of type `T`, for which all bytes are valid.
 unsafe fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> bool {
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the pointers are to a value of that length and to the length; the caller vouches for its type.
+    // SAFETY: the pointers refer to a value of that length and to the length; the caller guarantees its type.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -88,7 +88,7 @@ pub fn users(pid: i32) -> Option<[u32; 4]> {
     ids.try_into().ok()
 }
 
-/// Whether a process sees the same processes, users and files as this one: user 0 of a container is not root of the host.
+/// Whether a process sees the same processes, users and files as this one. User 0 of a container is not root of the host.
 pub fn shares_namespaces(pid: i32) -> bool {
     let of = |who: &str, name: &str| fs::read_link(format!("/proc/{who}/ns/{name}")).ok();
     let root = |who: &str| {
@@ -100,7 +100,7 @@ pub fn shares_namespaces(pid: i32) -> bool {
     is_same("pid") && is_same("user") && root(&theirs).is_some() && root(&theirs) == root("self")
 }
 
-/// Whether its program is a database server's that only root may change.
+/// Whether its program is a database server that only root may change.
 pub fn runs_installed_server(pid: i32) -> bool {
     let path = format!("/proc/{pid}/exe");
     let Ok(program) = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
@@ -114,14 +114,14 @@ pub fn runs_installed_server(pid: i32) -> bool {
     is_roots && fs::read_link(path).is_ok_and(|program| is_server_name(&program))
 }
 
-/// Sockets that a process listens on, of those bound to this place in the file system.
+/// Sockets on which a process listens, among those bound to this inode in the file system.
 pub fn listening(pid: i32, place: (u64, u64)) -> BTreeSet<u64> {
     let Ok(table) = fs::read(format!("/proc/{pid}/net/unix")) else {
         return BTreeSet::new();
     };
     let table = String::from_utf8_lossy(&table);
     let held = sockets(pid).unwrap_or_default();
-    // A relative path is one of the data directory, where a server changes to before it listens.
+    // A relative path refers to the data directory, which is a server's working directory when it listens.
     let is_there = |path: &str| {
         let from = if path.starts_with('/') { "root" } else { "cwd" };
         let path = format!("/proc/{pid}/{from}/{path}");
@@ -133,7 +133,7 @@ pub fn listening(pid: i32, place: (u64, u64)) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Inode and path of what listens, by the kernel's table.
+/// Inode and path of listening sockets in the kernel's table.
 fn listed(table: &str) -> impl Iterator<Item = (u64, &str)> {
     table.lines().skip(1).filter_map(|line| {
         let (head, path) = line.split_once('/').map_or_else(
@@ -147,7 +147,7 @@ fn listed(table: &str) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-/// The server for which process 1, systemd, listens: the one that has its socket now.
+/// The server for which process 1, systemd, listens: the process that now owns its socket.
 pub fn started_on_demand(place: (u64, u64)) -> Option<i32> {
     let own = listening(1, place);
     processes().find(|&pid| {
@@ -157,10 +157,10 @@ pub fn started_on_demand(place: (u64, u64)) -> Option<i32> {
     })
 }
 
-/// The server process on this host that has the other end of a TCP connection.
+/// The server process on this host at the other end of a TCP connection.
 ///
 /// # Errors
-/// Why it is not known, in words.
+/// The reason why it is unknown, as a message.
 pub fn of_tcp(socket: BorrowedFd<'_>) -> Result<i32, String> {
     let inode = other_end(socket)
         .map_err(|error| format!("cannot inspect the connection: {error}"))?
@@ -181,7 +181,7 @@ pub fn of_tcp(socket: BorrowedFd<'_>) -> Result<i32, String> {
     .to_owned())
 }
 
-/// The inode of the socket at the other end, if that is in this network namespace.
+/// The inode of the socket at the other end, if it is in this network namespace.
 fn other_end(socket: BorrowedFd<'_>) -> std::io::Result<Option<u64>> {
     let stream = TcpStream::from(socket.try_clone_to_owned()?);
     let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
@@ -204,7 +204,7 @@ fn inode(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     })
 }
 
-/// An address as in `0100007F:0CEA`: words of 32 bits as they lie in memory, and the port.
+/// Parses an address such as `0100007F:0CEA`: 32-bit words in memory order, and the port.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let word = |at: usize| {
@@ -231,7 +231,7 @@ fn processes() -> impl Iterator<Item = i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Sockets that a process has open.
+/// Sockets that a process has opened.
 fn sockets(pid: i32) -> std::io::Result<BTreeSet<u64>> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?
         .flatten()
@@ -243,10 +243,10 @@ fn sockets(pid: i32) -> std::io::Result<BTreeSet<u64>> {
         .collect())
 }
 
-/// When a process started, in ticks since the machine did; with its number that is its identity.
+/// Start time of a process, in ticks since boot; identifies it together with its number.
 pub fn start(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in parentheses with anything in it; the start is the 22nd.
+    // The second field is a name in parentheses with arbitrary characters; the start time is field 22.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(19)?.parse().ok()
 }
@@ -301,7 +301,7 @@ mod tests {
             ..peer
         };
         assert!(without.is_alive(place("one")));
-        // Another socket of that name: a listener that has ended proves nothing.
+        // Another socket with that name: a listener that has ended proves nothing.
         drop(listener);
         fs::remove_file(path("one")).unwrap();
         let _later = UnixListener::bind(path("one")).unwrap();
@@ -371,7 +371,7 @@ mod tests {
             let link = fs::read_link(format!("/proc/self/fd/{}", accepted.as_raw_fd())).unwrap();
             assert_eq!(link, Path::new(&format!("socket:[{inode}]")), "{address}");
             assert!(sockets(own()).unwrap().contains(&inode));
-            // As with a tunnel: a process is there, but it is no server.
+            // Like a tunnel: the process exists, but is no server.
             assert!(of_tcp(stream.as_fd()).is_err());
             drop(accepted);
             assert!(!sockets(own()).unwrap().contains(&inode));

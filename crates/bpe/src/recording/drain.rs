@@ -9,10 +9,10 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// Bytes of a record, here as in a trace file.
+/// Bytes per record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;
 
-/// A recording under way.
+/// A running recording.
 pub struct Drain<'a> {
     server: &'a mut Server,
     name: String,
@@ -22,16 +22,16 @@ pub struct Drain<'a> {
     page_sizes: Vec<u64>,
 }
 
-/// What was noted since the question before.
+/// Events since the previous request.
 #[derive(Debug)]
 pub struct Answer {
-    /// Whole records, in the order of their numbers.
+    /// Complete records in sequence order.
     pub records: Vec<u8>,
-    /// There is more already.
+    /// More events are ready.
     pub more: bool,
-    /// Why no more events are noted.
+    /// Why the recording has stopped.
     pub ended: Option<String>,
-    /// That was all.
+    /// This was the last answer.
     pub done: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Drain<'a> {
     /// Begins a recording.
     pub fn start(server: &'a mut Server) -> Result<Self, Failure> {
         report::require_plugin(server)?;
-        // First the function is asked for, whose absence has another advice.
+        // Test with another report first: if the function is missing, its error has the right advice.
         report::ask(server, "summary", "cannot record")?;
         let answer = report::ask(server, "trace-start", "cannot record")?;
         if let Some(why) = answer["error"].as_str() {
@@ -61,7 +61,7 @@ impl<'a> Drain<'a> {
         })
     }
 
-    /// The events since the last time.
+    /// Fetches the events since the previous call.
     ///
     /// # Errors
     /// Why the recording is over.
@@ -91,17 +91,17 @@ impl<'a> Drain<'a> {
         })
     }
 
-    /// No more events are noted; those that were still come with [`next`](Self::next).
+    /// Stops the recording. Fetch the remaining events with [`next`](Self::next).
     pub fn stop(&mut self) -> Result<(), String> {
         self.ask(&format!("trace-stop {}", self.name)).map(drop)
     }
 
-    /// Events that found no place because they were not fetched soon enough.
+    /// Events lost because the buffer was full before they were fetched.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Sizes of the pages seen, bytes.
+    /// Page sizes seen, in bytes.
     pub fn page_sizes(&self) -> &[u64] {
         &self.page_sizes
     }
@@ -122,7 +122,7 @@ impl<'a> Drain<'a> {
 
 impl Drop for Drain<'_> {
     fn drop(&mut self) {
-        // Where it has ended already, the server says so, and nobody is interested. It would also end by itself.
+        // Ignore errors: the recording may have ended, and the server ends an abandoned one anyway.
         let _ = self.stop();
         let _ = self.next();
         let _ = self.next();

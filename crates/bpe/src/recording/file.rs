@@ -1,4 +1,4 @@
-//! The trace file: written under a temporary name beside its place, which it takes when it is whole.
+//! The trace file: written under a temporary name in the same directory, and renamed when complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// A trace that is being written. Dropped unfinished, it leaves nothing.
+/// A trace in progress. Dropping it unfinished removes the file.
 pub struct TraceFile {
     trace: TraceWriter<BufWriter<NamedTempFile>>,
     path: PathBuf,
@@ -17,7 +17,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Begins a file that will appear at `path`; one that is there is only replaced when wished.
+    /// Begins a file for `path`. An existing file is replaced only with `replace`.
     pub fn create(path: &Path, replace: bool) -> Result<Self, Failure> {
         let named = path.display();
         if path.is_dir() {
@@ -47,14 +47,14 @@ impl TraceFile {
         })
     }
 
-    /// Appends whole records, which the plugin gives in the form of a trace file.
+    /// Appends complete records, which the plugin returns in trace file format.
     pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
         self.trace
             .write_records(records)
             .map_err(|error| failed(&self.path, &error))
     }
 
-    /// Completes the file and gives it its name. Returns its bytes.
+    /// Completes the file and renames it. Returns its size in bytes.
     pub fn finish(self) -> Result<u64, Failure> {
         let path = self.path;
         let written = |trace: TraceWriter<BufWriter<NamedTempFile>>| {
@@ -116,7 +116,7 @@ mod tests {
         let refused = TraceFile::create(&path, false).err().unwrap();
         assert_eq!(refused.exit, Exit::No);
         assert!(refused.to_string().contains("--force"));
-        // It appeared while the other one was recording.
+        // It appeared during the other recording.
         assert!(
             early
                 .finish()

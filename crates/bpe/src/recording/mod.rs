@@ -1,10 +1,10 @@
-//! `bpe record`: the stream of page reads and writes of a live server, as a trace file that `bpe-lab replay` reads.
+//! `bpe record`: records the page reads and writes of a live server to a trace file for `bpe-lab replay`.
 //!
-//! The plugin notes the events in a bounded ring and gives them through `bpe_report()`; [`drain`] asks for them ten
-//! times a second, [`tally`] counts, [`file`] writes. The server needs the plugin, but neither a fast disk nor the
-//! extension switched on: that is how one finds out what a cache would bring before there is one.
+//! The plugin stores the events in a bounded ring, and `bpe_report()` returns them. [`drain`] fetches them ten times a
+//! second, [`tally`] counts them, and [`file`] writes them. The server needs the plugin, but neither a fast disk nor an
+//! active extension. So a trace can predict the benefit of a cache before it exists.
 //!
-//! Ctrl-C ends the recording early, and so does a server that goes away; what was recorded until then is a good file.
+//! Ctrl-C or a lost server ends the recording early. The file with the events until then is valid.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ use drain::{Drain, RECORD_BYTES};
 use file::TraceFile;
 use tally::Tally;
 
-/// Between two questions to the server.
+/// Interval between fetches.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The events that were noted last are drained within this, or given up.
+/// Time limit for fetching the last events.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
-/// As many as a replay takes.
+/// Maximum number of events, as in a replay.
 const MOST_EVENTS: u64 = 1 << 31;
-/// Page size for which a trace is made.
+/// Default page size of a trace.
 const USUAL_PAGE: u64 = 16384;
 
 #[derive(clap::Args)]
@@ -53,11 +53,11 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// Why the recording came to its end.
+/// Why the recording ended.
 enum End {
     /// Time, number of events, or Ctrl-C.
     Wished,
-    /// Before that: the error.
+    /// It ended early with this error.
     Early(String),
 }
 
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let end = record(&args, &mut drain, &mut file, &mut tally, &interruption)?;
     let (lost, page_sizes) = (drain.lost(), drain.page_sizes().to_vec());
     if tally.events() == 0 {
-        // `file` removes what there is of it.
+        // `file` removes its partial contents.
         let what = match end {
             End::Wished => "no page was read or written in this time, so there is no trace".into(),
             End::Early(why) => format!("nothing was recorded: {why}"),
@@ -93,7 +93,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Records until one of the limits, a signal, or a failure. Fails only where the file cannot be written.
+/// Records until a limit, a signal or a failure. Fails only if the file cannot be written.
 fn record(
     args: &Args,
     drain: &mut Drain<'_>,
@@ -138,7 +138,7 @@ fn record(
         }
         if !answer.more {
             let left = limit.map_or(PAUSE, |limit| limit.saturating_sub(began.elapsed()));
-            // A signal cuts the sleep of the main thread short only if it is delivered to it; it is short anyway.
+            // A signal shortens this sleep only if it is delivered to the main thread; the sleep is short anyway.
             std::thread::sleep(PAUSE.min(left));
         }
     }
@@ -210,7 +210,7 @@ fn summary(
     out
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text as one word for a shell.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -220,7 +220,7 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-/// How the recording goes, for people.
+/// Shows the progress of the recording.
 struct Report {
     progress: Progress,
     limit: Option<Duration>,

@@ -1,10 +1,10 @@
-//! Counts what is recorded: events, and different pages in one bit each.
+//! Counts recorded events, and distinct pages by one bit each.
 
 use std::collections::{HashMap, HashSet};
 
 use super::drain::RECORD_BYTES;
 
-/// Pages of one block of bits.
+/// Pages per block of bits.
 const BLOCK: u32 = 1 << 15;
 type Bits = Box<[u64; (BLOCK / 64) as usize]>;
 
@@ -14,13 +14,13 @@ pub struct Tally {
     reads: u64,
     writes: u64,
     files: HashSet<u32>,
-    /// By file and number of the block.
+    /// By file and block number.
     seen: HashMap<(u32, u32), Bits>,
     distinct: u64,
 }
 
 impl Tally {
-    /// Counts whole records.
+    /// Counts complete records.
     pub fn count(&mut self, records: &[u8]) {
         for record in records.chunks_exact(RECORD_BYTES) {
             let word = |at: usize| {

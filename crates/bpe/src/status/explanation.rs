@@ -1,4 +1,4 @@
-//! `bpe status --explain`: two readings some seconds apart, and what they say in words.
+//! `bpe status --explain`: takes two readings some seconds apart, and explains the figures.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use crate::progress::Progress;
 use crate::server::Server;
 use crate::terminal::{Paint, wrapped};
 
-/// Between two looks at the clock.
+/// Interval between checks of the clock.
 const TICK: Duration = Duration::from_millis(200);
-/// Lines that are longer are hard to read.
+/// Maximum line length; longer lines are hard to read.
 const WIDEST: usize = 100;
 
 pub struct Explanation {
@@ -24,10 +24,10 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Watches the server for so many seconds; says how far it is on a terminal.
+    /// Watches the server for `seconds`, and shows the progress on a terminal.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub fn watch(server: &mut Server, seconds: u64) -> Result<Self, Failure> {
         let before = Sample::take(server)?;
         let time = Duration::from_secs(seconds);
@@ -54,7 +54,7 @@ impl Explanation {
         json["explain"] = json!(self.sentences);
     }
 
-    /// Each sentence, and under it the figures it rests on. `width`: columns of the terminal, if there is one.
+    /// Each sentence, followed by its figures. `width`: columns of the terminal, if there is one.
     pub fn text(&self, snapshot: &Snapshot, paint: Paint, width: Option<usize>) -> String {
         let width = width.map(|width| width.min(WIDEST));
         let lines = |text: &str, indent: usize| match width {

@@ -1,7 +1,6 @@
-//! `bpe status`: one page about how the extension does, or the same as JSON; with `--explain`, whether it helps, in words.
+//! `bpe status`: the state of the extension on one page, or as JSON. With `--explain`, explains whether it helps.
 //!
-//! Everything comes over SQL: status and system variables, and `bpe_report()` where that function
-//! has been created. Exit code 0 when active, 1 when not.
+//! All data comes over SQL: status and system variables, and `bpe_report()` if that function exists. Exit code 0 if active, 1 if not.
 
 use std::process::ExitCode;
 
@@ -68,7 +67,7 @@ mod tests {
     use crate::observe::kept;
 
     fn plain() -> Paint {
-        // Tests have no terminal, so nothing is coloured.
+        // Tests have no terminal, so colours are off.
         Paint::stdout()
     }
 

@@ -1,4 +1,4 @@
-//! The page of text.
+//! The text page.
 
 use std::fmt::Write as _;
 

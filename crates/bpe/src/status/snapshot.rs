@@ -1,4 +1,4 @@
-//! What `bpe status` shows, as the server says it.
+//! Data of `bpe status`, as the server reports it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// All that is shown.
+/// Data of `bpe status`.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     pub server: String,
@@ -18,10 +18,10 @@ pub struct Snapshot {
     pub variables: BTreeMap<String, String>,
     pub devices: Option<Value>,
     pub instances: Option<Value>,
-    /// The report of this name; null where the server refuses it.
+    /// The report of this name; null if the server refuses it.
     pub summary: Value,
     pub pool_bytes: u64,
-    /// The account, where it lacks the privilege that reports need.
+    /// The account, if it lacks the privilege for reports.
     pub denied: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! A frame: title, views, what is wrong, the view, and the keys.
+//! Draws a frame: title, views, alerts, the current view, and the keys.
 //!
-//! Nothing here fails on a terminal that is too small: what does not fit is cut off, the least important lowest.
+//! Drawing never fails on a small terminal. Content that does not fit is cut off, and the least important content is lowest.
 
 use interface::Untrusted;
 use interface::untrusted::{is_visible, one_line};
@@ -16,9 +16,9 @@ use super::view::View;
 use super::{overview, tables};
 use crate::terminal::coloured;
 
-/// Characters of a state that are shown.
+/// Maximum number of characters shown of a state.
 const LONGEST_STATE: usize = 20;
-/// Below this there is no room for what the keys do.
+/// Minimum height of a frame that explains the keys.
 const LOW: u16 = 8;
 
 pub fn frame(frame: &mut Frame<'_>, state: &State) {
@@ -55,7 +55,7 @@ pub fn frame(frame: &mut Frame<'_>, state: &State) {
     }
 }
 
-/// The state comes first: of the server's address there may be more than fits.
+/// The state comes first, because the server's address may not fit.
 fn title_line(state: &State, width: u16) -> Line<'static> {
     let name = "bpe top  ";
     let extension = match &state.figures {
@@ -83,7 +83,7 @@ fn title_line(state: &State, width: u16) -> Line<'static> {
     ])
 }
 
-/// A server and its address in this many columns: what is too long loses the middle, as a path says most at its end.
+/// A server and its address in at most `room` columns. A long text loses its middle, because the end of a path is most specific.
 fn shortened(title: &str, room: usize) -> String {
     let length = title.chars().count();
     if length <= room {
@@ -92,7 +92,7 @@ fn shortened(title: &str, room: usize) -> String {
     let Some(kept) = room.checked_sub(1) else {
         return String::new();
     };
-    // "MariaDB 10.11.19, " stays whole where the address keeps as much.
+    // "MariaDB 10.11.19, " stays whole if the address keeps as many characters.
     let server = title
         .split_once(", ")
         .map_or(0, |(server, _)| server.chars().count() + 2);
@@ -119,7 +119,7 @@ fn view_line(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// What somebody must know first.
+/// The most important alert.
 fn news(state: &State) -> Option<Line<'static>> {
     let alarming = coloured(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(lost) = &state.lost {

@@ -1,7 +1,7 @@
 //! `bpe top`: the figures of a server, live on a terminal.
 //!
-//! A thread asks the server (`watcher`), the main thread takes keys and draws what is known (`state`, `draw`), so that a server that
-//! hangs does not hold the screen up. The terminal is put back as it was on every way out: keys, signals, a panic.
+//! The `watcher` thread polls the server. The main thread reads keys and draws the last known state (`state`, `draw`),
+//! so a server that hangs does not block the screen. The terminal is restored on every exit: keys, signals, a panic.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ mod tables;
 mod view;
 mod watcher;
 
-/// Between two looks for signals and for what the watcher has to tell.
+/// Interval between checks for signals and for updates of the watcher.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Err(failure.advise(advice).into());
     }
     let mut observer = Observer::new(&args.connection)?;
-    // A password is asked for, and a server that cannot be reached is told, while the terminal is still as it was.
+    // Ask for the password and report an unreachable server before the terminal switches modes.
     let server = observer.server()?;
     let title = format!("{} {}, {}", server.flavour, server.version, server.address);
     let mut state = State::new(title, args.view, args.interval);
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let watcher = Watcher::start(observer, args.view, interval);
-    // Its hook for panics puts the terminal back, too.
+    // Its panic hook also restores the terminal.
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
     let result = show(&mut terminal, &mut state, &watcher, &ended);
     ratatui::restore();
@@ -117,7 +117,7 @@ fn show(
     Ok(())
 }
 
-/// Whether to go on.
+/// Handles a key; returns whether to continue.
 fn pressed(state: &mut State, key: KeyEvent) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {

@@ -15,16 +15,16 @@ use crate::failure::Failure;
 use crate::observe::Observer;
 use crate::terminal;
 
-/// Columns where there is no terminal to fit.
+/// Default columns without a terminal.
 const WIDTH: usize = 100;
 /// Lines around a view, and lines of the overview.
 const AROUND: usize = 4;
 const OVERVIEW: usize = 22;
 
-/// Takes two readings, an interval apart. Whether the extension is active.
+/// Takes two readings, an interval apart. Returns whether the extension is active.
 ///
 /// # Errors
-/// When the server does not answer.
+/// The server does not answer.
 pub fn fill(
     state: &mut State,
     observer: &mut Observer,
@@ -37,10 +37,10 @@ pub fn fill(
     Ok(figures.is_some_and(|figures| figures.state == "active"))
 }
 
-/// As many lines as there is to show, no colours.
+/// The whole frame without colours, with as many lines as it needs.
 ///
 /// # Errors
-/// None that come of the state.
+/// None that the state could cause.
 pub fn text(state: &State) -> io::Result<String> {
     let width = terminal::width().unwrap_or(WIDTH);
     let rows = match &state.table {
@@ -65,7 +65,7 @@ pub fn text(state: &State) -> io::Result<String> {
 fn drawn(state: &State, width: u16, height: u16) -> io::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
     let frame = terminal.draw(|frame| draw::frame(frame, state))?;
-    // The last line names keys, which are of no use here.
+    // The last line explains keys, which are useless here.
     let text = lines(frame.buffer, height.saturating_sub(1));
     Ok(text.trim_end().to_owned())
 }

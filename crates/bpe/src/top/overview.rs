@@ -1,4 +1,4 @@
-//! The first view: rates over time, the three places a page is read from, and what the cache does.
+//! The first view: rates over time, latencies of the three sources of a page, and the cache's activity.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,10 +16,10 @@ use crate::terminal::{coloured, grouped, microseconds};
 const LABEL: usize = 14;
 const VALUE: usize = 11;
 const CHARTS: u16 = 4;
-/// Columns of a place that pages are read from, and the least that its figures need.
+/// Columns of a page source, and the minimum for its figures.
 const CELL: usize = 15;
 const CELL_LEAST: usize = 9;
-/// Columns of a bar that shows how full the cache is.
+/// Columns of the bar that shows the fill level of the cache.
 const BAR: usize = 20;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -27,7 +27,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         note(frame, area, "\nThe first figures come after one interval.");
         return;
     };
-    // Blank lines are the first to go, then what is lowest.
+    // On a low terminal, drop blank lines first, then the lowest parts.
     let gap = u16::from(area.height > 19);
     let mut left = area;
     let mut next = |height: u16| {
@@ -103,9 +103,9 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figur
     }
 }
 
-/// Where pages are read from. The pool's latency is not timed by anybody.
+/// Sources of pages. The pool's latency is not measured.
 fn places_table(figures: &Figures, width: usize) -> Vec<Line<'static>> {
-    // Three columns with a gap between them; narrow ones before the last one is cut off.
+    // Three columns with a gap between them; shrink them before the last one is cut off.
     let cell = (width.saturating_sub(LABEL + 2) / 3).clamp(CELL_LEAST, CELL);
     let row = |label: &str, cells: [String; 3]| {
         let [pool, cache, data] = cells;
@@ -269,7 +269,7 @@ fn bar(figures: &Figures) -> String {
     format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }
 
-/// One digit where the number is small.
+/// One decimal for small numbers.
 pub fn rate(number: f64) -> String {
     if number > 0.0 && number < 9.95 {
         format!("{number:.1}")

@@ -1,4 +1,4 @@
-//! What several views draw.
+//! Elements shared by several views.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -9,7 +9,7 @@ pub fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// A text in an area, wrapped.
+/// Draws a wrapped text in an area.
 pub fn note(frame: &mut Frame<'_>, area: Rect, text: &str) {
     frame.render_widget(
         Paragraph::new(text.to_owned()).wrap(Wrap { trim: false }),

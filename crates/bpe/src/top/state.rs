@@ -1,4 +1,4 @@
-//! What is known and what is looked at: everything that a frame is drawn from.
+//! State of `bpe top`: all data that a frame is drawn from.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use super::view::{Table, View};
 use super::watcher::Update;
 use crate::observe::Figures;
 
-/// Readings that the small charts remember; wider terminals show no more.
+/// Readings kept for the small charts; also the limit on wider terminals.
 const REMEMBERED: usize = 300;
 
-/// The newest first, as the charts want it.
+/// Newest first, as the charts require.
 #[derive(Debug, Default)]
 pub struct History(VecDeque<u64>);
 
@@ -37,7 +37,7 @@ pub struct Histories {
 #[derive(Debug)]
 pub struct Lost {
     pub since: Instant,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     pub error: String,
 }
 
@@ -53,7 +53,7 @@ pub struct State {
     pub histories: Histories,
     pub table: Table,
     pub lost: Option<Lost>,
-    /// Rows of the table that are above the first one shown.
+    /// Rows of the table above the first visible one.
     pub scrolled: usize,
 }
 
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// While it is paused only a lost server is news.
+    /// Applies an update. While paused, only a lost server is shown.
     pub fn take(&mut self, update: Update) {
         match update {
             Update::Lost(failure) => {
@@ -111,13 +111,13 @@ impl State {
         all.hit_ratio.push(figures.hit_ratio_percent.unwrap_or(0.0));
     }
 
-    /// To a view that is so many further on, around the end.
+    /// Moves by this many views, and wraps around.
     pub fn turn(&mut self, by: isize) {
         let all = View::ALL.len() as isize;
         self.turn_to((self.view.number() as isize + by).rem_euclid(all) as usize);
     }
 
-    /// To a view by its number from 0; not at all if there is none.
+    /// Switches to the view of this number from 0, if it exists.
     pub fn turn_to(&mut self, number: usize) {
         if let Some((view, _)) = View::ALL.get(number).filter(|(view, _)| *view != self.view) {
             self.view = *view;
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// Never further than to the last row.
+    /// Scrolls at most to the last row.
     pub fn scroll(&mut self, by: isize) {
         let rows = match &self.table {
             Table::Rows(rows) => rows.len(),

@@ -15,7 +15,7 @@ use crate::observe::{Level, Sentence};
 use crate::size::human;
 use crate::terminal::{coloured, grouped, microseconds};
 
-/// A column: its head, its width (0: what is left), and what it shows of a row.
+/// A column: title, width (0: the remaining space), and its text for a row.
 type Column = (&'static str, u16, fn(&Value) -> String);
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -75,7 +75,7 @@ fn grid(frame: &mut Frame<'_>, area: Rect, columns: &[Column], rows: &[Value], s
     frame.render_widget(grid, area);
 }
 
-/// The end of a path tells files apart.
+/// Keeps the end of a path, which distinguishes files.
 fn shortened(path: &str, room: usize) -> String {
     let length = path.chars().count();
     if length <= room || room < 2 {
@@ -139,7 +139,7 @@ const FILES: [Column; 6] = [
     ("Rule", 12, |row| rule(row)),
 ];
 
-/// The first word of the rule that counts for a file, and a limit.
+/// The first word of the rule for a file, and its limit.
 fn rule(row: &Value) -> String {
     let rule = text(row, "rule");
     let mut words = rule.split_whitespace();

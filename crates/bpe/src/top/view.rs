@@ -1,4 +1,4 @@
-//! The views, and what they show beside the figures.
+//! The views, and their data besides the figures.
 
 use serde_json::Value;
 
@@ -28,16 +28,16 @@ impl View {
     }
 }
 
-/// What a view shows beside the figures.
+/// Data of a view besides the figures.
 #[derive(Debug, Clone, Default)]
 pub enum Table {
     #[default]
     None,
-    /// Of the report that belongs to the view.
+    /// Rows of the view's report.
     Rows(Vec<Value>),
     Sentences(Vec<Sentence>),
-    /// Why there is none, for people.
+    /// Why there are no rows, as a message.
     Missing(String),
-    /// What was kept of the cache at the server's start, while that is news.
+    /// Recovery result of the last start, during the server's first hour.
     Kept(String),
 }

@@ -1,4 +1,4 @@
-//! The thread that asks the server: figures at every interval, and the table that is looked at.
+//! The watcher thread polls the server: figures at every interval, and the table of the current view.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::report;
 
 #[derive(Debug)]
 pub enum Update {
-    /// Figures are `None` after the first reading: they are of the time between two.
+    /// The first reading has no figures, because they describe the time between two readings.
     Reading(Option<Box<Figures>>, View, Table),
     Table(View, Table),
     Lost(Failure),
@@ -26,7 +26,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// The thread lives until the watcher is dropped and the server has answered or not, or as long as the process.
+    /// The thread ends after the watcher is dropped, once its current query has returned, or with the process.
     pub fn start(mut observer: Observer, view: View, interval: Duration) -> Self {
         let (sender, updates) = channel();
         let (views, wanted) = channel();
@@ -34,7 +34,7 @@ impl Watcher {
         Self { updates, views }
     }
 
-    /// Fetches the table of this view at once, and with every reading from now on.
+    /// Selects the table to fetch, at once and with every later reading.
     pub fn look_at(&self, view: View) {
         let _ = self.views.send(view);
     }
@@ -70,10 +70,10 @@ fn watch(
     }
 }
 
-/// One reading.
+/// Takes one reading.
 ///
 /// # Errors
-/// When the server cannot be reached; the next reading connects anew.
+/// The server is unreachable; the next reading connects again.
 pub fn read(
     observer: &mut Observer,
     view: View,
@@ -115,7 +115,7 @@ fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Tabl
         }),
     };
     asked.unwrap_or_else(|error| {
-        // An answer that did not come in time could be taken for the next one.
+        // A late answer could be taken for the next one.
         if error.exit != Exit::No {
             observer.disconnect();
         }

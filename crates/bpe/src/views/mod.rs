@@ -1,8 +1,8 @@
-//! The views of schema `bpe`, and `bpe views`, which makes, drops or prints them without the rest of `bpe enable`.
+//! The views of schema `bpe`, and `bpe views`, which creates, drops or prints them independently of `bpe enable`.
 //!
-//! `sql/views.sql` holds the statements, for this command and for people who use them by hand. A view counts as ours when it
-//! has one of the names there and calls `bpe_report`; nothing else is replaced or dropped, and the schema goes only when
-//! nothing is left in it.
+//! `sql/views.sql` contains the statements, for this command and for manual use. A view counts as ours if it has one of
+//! the names there and calls `bpe_report`. Other objects are never replaced or dropped. The schema is dropped only when
+//! it is empty.
 
 use std::process::ExitCode;
 
@@ -13,12 +13,12 @@ use crate::report;
 use crate::server::{Flavour, Server, error_code};
 use crate::terminal::say;
 
-/// The statements with their comments.
+/// The statements, including comments.
 const FILE: &str = include_str!("../../../../sql/views.sql");
-/// The views, without the schema.
+/// Names of the views, without the schema.
 pub const NAMES: [&str; 6] = ["status", "instances", "devices", "files", "rules", "tables"];
 
-/// Accounts that may not name another one as definer, or have nobody of that name.
+/// Errors when the account may not name another definer, or when that account does not exist.
 const NOT_THAT_DEFINER: [u16; 3] = [1227, 1449, 4162];
 /// "The server is running with the --read-only option".
 const READ_ONLY: [u16; 2] = [1290, 1792];
@@ -54,18 +54,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(Exit::Ok.into())
 }
 
-/// What is in schema `bpe`.
+/// Contents of schema `bpe`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Present {
     pub schema: bool,
-    /// Views of ours.
+    /// Views of this project.
     pub ours: Vec<String>,
-    /// Tables and views of somebody else that have a name of ours.
+    /// Foreign tables and views that have one of our names.
     pub foreign: Vec<String>,
 }
 
 impl Present {
-    /// Looks what is there.
+    /// Reads the contents from the server.
     pub fn look(server: &mut Server) -> Result<Self, mysql::Error> {
         let schema = server.value(
             "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'bpe'",
@@ -96,7 +96,7 @@ impl Present {
         self.ours.len() == NAMES.len()
     }
 
-    /// Why the views cannot be made, if they cannot.
+    /// Why the views cannot be created; `None` if they can.
     pub fn obstacle(&self) -> Option<String> {
         let first = self.foreign.first()?;
         Some(format!(
@@ -105,7 +105,7 @@ impl Present {
     }
 }
 
-/// Makes the views, or makes them anew. The session must be one whose statements reach no replica.
+/// Creates or replaces the views. The session's statements must not reach a replica.
 pub fn create(server: &mut Server) -> Result<(), String> {
     let present = Present::look(server).map_err(|error| plain(&error))?;
     if let Some(obstacle) = present.obstacle() {
@@ -120,7 +120,7 @@ pub fn create(server: &mut Server) -> Result<(), String> {
         };
         if let Err(error) = result {
             if present.ours.is_empty() {
-                // Half of them helps nobody.
+                // An incomplete set of views is useless.
                 let _ = remove(server, !present.schema);
             }
             return Err(explained(&error));
@@ -129,17 +129,17 @@ pub fn create(server: &mut Server) -> Result<(), String> {
     Ok(())
 }
 
-/// What [`remove`] left of the schema.
+/// What [`remove`] did with the schema.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Schema {
     Dropped,
-    /// It was there before, or was not there at all.
+    /// It existed before, or did not exist at all.
     Untouched,
-    /// It holds something else.
+    /// It contains other objects.
     Kept,
 }
 
-/// Drops the views, and the schema when `with_schema` and nothing is left in it.
+/// Drops the views, and with `with_schema` also the schema if it is empty.
 pub fn remove(server: &mut Server, with_schema: bool) -> Result<Schema, String> {
     let failed = |error: mysql::Error| explained(&error);
     let present = Present::look(server).map_err(failed)?;
@@ -188,8 +188,8 @@ fn drop_alone(server: &mut Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does something in a session whose statements reach no replica. One without the right to such a session is enough
-/// where there is no binary log.
+/// Runs `what` in a session whose statements reach no replica. Without a binary log, an account without the privilege
+/// for that is sufficient.
 fn in_silence<T>(
     server: &mut Server,
     what: impl FnOnce(&mut Server) -> Result<T, String>,
@@ -234,7 +234,7 @@ fn explained(error: &mysql::Error) -> String {
     text
 }
 
-/// The file's statements, without comments that stand alone.
+/// The file's statements, without full-line comments.
 fn statements() -> Vec<String> {
     let lines: Vec<&str> = FILE
         .lines()
@@ -248,7 +248,7 @@ fn statements() -> Vec<String> {
         .collect()
 }
 
-/// The statement with the account that runs it as definer.
+/// The statement without its DEFINER clause: the account that runs it becomes the definer.
 fn without_definer(statement: &str) -> String {
     match (statement.find("DEFINER ="), statement.find("SQL SECURITY")) {
         (Some(from), Some(to)) if from < to => {

@@ -1,26 +1,27 @@
-//! Whether a standby falls behind. It needs its data disk for catching up, so loading slows down until it has: a takeover waits for what
-//! is not applied yet, and a warm cache does not make up for that. An unknown lag slows nothing down.
+//! Whether a standby falls behind. It needs its data disk for catching up, so loading slows down until it has caught
+//! up. A failover waits until all changes are applied, and a warm cache does not compensate for that. An unknown lag
+//! slows nothing down.
 
 use std::time::{Duration, Instant};
 
 use crate::cluster::membership::Membership;
 use crate::server::Server;
 
-/// How often the server is asked.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A shorter lag does not count, seconds; and the growth between two answers that does.
+/// Lag in seconds that does not count, and the growth between two answers that does.
 const NEAR: f64 = 2.0;
 const FURTHER: f64 = 0.5;
-/// Write sets that wait at a node of Galera. From 16 on it makes the whole cluster wait.
+/// Limit on queued write sets of a Galera node. From 16 on, flow control stops the whole cluster.
 const WRITE_SETS: u64 = 8;
 
 #[derive(Default)]
 pub struct Lag {
     asked: Option<Instant>,
-    /// Seconds, by the answer before.
+    /// Lag of the previous answer in seconds.
     last: Option<f64>,
     is_growing: bool,
-    /// What the account lacks the right to see.
+    /// State that the account lacks the privilege to see.
     pub unseen: Vec<String>,
 }
 
@@ -33,7 +34,7 @@ impl Lag {
                 return self.take(None, false);
             };
             let is_crowded = membership.write_sets.is_some_and(|n| n > WRITE_SETS);
-            // The lag of a delayed replica grows with each write of its source.
+            // The lag of a delayed replica grows with each write of its source, so it is ignored.
             let lag = membership.lag_s.filter(|_| membership.delay_s == 0);
             self.unseen = membership.unseen;
             self.take(lag, is_crowded);

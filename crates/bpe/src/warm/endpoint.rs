@@ -1,4 +1,4 @@
-//! The two servers, by their names in a file of servers, or by address.
+//! The two servers of `bpe warm`, by name in the servers file, or by address.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::connection::{self, Target};
 use crate::failure::Failure;
 use crate::servers_file;
 
-/// Where `text` leads: the server of this name in the file, a socket, or HOST:PORT.
+/// Resolves `text`: a server of the file, a socket, or HOST:PORT.
 ///
 /// # Errors
-/// It is none of them, or the file cannot be read.
+/// It is none of these, or the file cannot be read.
 pub fn target(
     text: &str,
     servers: Option<&Path>,

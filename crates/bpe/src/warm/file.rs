@@ -1,5 +1,5 @@
-//! A heat list in a file (`--save`, `--load`): JSON, with the answers of the server. Only its owner may read it: it has names of
-//! tables, and fingerprints of keys with their secret.
+//! A heat list in a file (`--save`, `--load`): JSON with the server's answers. Only its owner may read it, because it
+//! contains table names, and fingerprints of keys with their secret.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 use crate::files;
 use crate::private_file::PrivateFile;
 
-/// What the file begins with.
+/// Format name at the beginning of the file.
 const FORMAT: &str = "innodb-bpe heat list 3";
-/// Bytes read of it.
+/// Maximum bytes read.
 const MAX_BYTES: u64 = 1 << 30;
 
 #[derive(Deserialize)]
@@ -30,10 +30,10 @@ struct Saved {
     prints: Vec<Sample>,
 }
 
-/// Writes the list, whole or not at all.
+/// Writes the list atomically.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The file cannot be written.
 pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
     let taken = SystemTime::now() - list.age();
     let saved = json!({
@@ -47,10 +47,10 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
         .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Reads a list back.
+/// Reads a saved list.
 ///
 /// # Errors
-/// When it cannot be read or parsed, or belongs to another user.
+/// The file cannot be read or parsed, or belongs to another user.
 pub fn load(path: &Path) -> Result<List, Failure> {
     let failed = |why: String| Failure::usage(format!("--load {}: {why}", path.display()));
     let mut file = PrivateFile::open_secret(path).map_err(|error| failed(error.to_string()))?;
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Option<List> {
     let taken = UNIX_EPOCH.checked_add(Duration::from_secs(saved.taken))?;
     let age = SystemTime::now().duration_since(taken).unwrap_or_default();
     let mut list = List::empty();
-    // A host that was booted since has no earlier instant.
+    // After a reboot of the host, the monotonic clock cannot represent the original time.
     list.taken = Instant::now().checked_sub(age).unwrap_or(list.taken);
     list.add(&saved.files)?;
     let secret = saved.secret.map(|secret| Secret::parse(&secret).ok_or(()));
@@ -79,7 +79,7 @@ fn parse(text: &str) -> Option<List> {
         let pages = sample.pages.len();
         pages == sample.prints.len() && pages <= PAGES && is_listed(&sample.file)
     };
-    // They go into one statement.
+    // They become part of one statement.
     let sound = saved.prints.len() <= 64 && saved.prints.iter().all(is_sound);
     list.samples = sound.then_some(saved.prints)?;
     Some(list)

@@ -1,4 +1,4 @@
-//! A heat list as the command holds it: the parts that a server has answered, which another server takes as they are.
+//! A heat list in the command: the parts of one server's answers, which another server accepts unchanged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// No server has a longer list, nor a longer file.
+/// Upper limits for any server's list and file.
 const MAX_PAGES: u64 = 1 << 32;
 const MAX_FILE_PAGES: u32 = 1 << 28;
-/// Bytes after which a part of a list ends: it goes into a statement.
+/// Size limit of a part of a list in bytes, because it becomes a statement.
 const PART_BYTES: usize = 16 << 10;
-/// Files that a part names at most.
+/// Maximum number of files in a part.
 pub const PART_FILES: usize = 200;
-/// Bytes by which InnoDB makes a file longer than it needs.
+/// Bytes that InnoDB allocates at the end of a file in advance.
 const SPARE: u64 = 4 << 20;
 /// Share of a table's pages that must be cached for all of them to be loaded by its name.
 const WHOLE: f64 = 0.8;
-/// Files of which pages are compared.
+/// Number of files whose pages are compared.
 const SAMPLED: usize = 64;
 
-/// A table, as SQL names it.
+/// A table's name in SQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     pub schema: String,
@@ -44,25 +44,25 @@ pub struct Piece {
     pub table: Option<Table>,
     /// Bytes.
     pub page_size: u32,
-    /// Length of the file.
+    /// Length of the file in pages.
     pub pages: u32,
-    /// Number of its tablespace.
+    /// Its tablespace number.
     pub space: Option<u32>,
     pub from: u32,
-    /// How many are listed.
+    /// Number of listed pages.
     pub count: u32,
     /// The pages and their heat, in base64.
     pub list: String,
 }
 
-/// What a server has cached.
+/// Cached pages of a server.
 #[derive(Clone, Debug)]
 pub struct List {
     pub pieces: Vec<Piece>,
-    /// Pages that the extension has cached; the others are in InnoDB's pool alone.
+    /// Number of pages in the extension's cache; all others are only in InnoDB's pool.
     pub cached: u64,
     pub taken: Instant,
-    /// Queries that it took.
+    /// Number of queries for the list.
     pub queries: u64,
     /// Fingerprints of some pages of the largest files.
     pub samples: Vec<Sample>,
@@ -71,7 +71,7 @@ pub struct List {
 }
 
 impl Piece {
-    /// The same file with these pages, which must ascend.
+    /// A copy of the piece with these pages, which must be in ascending order.
     pub fn with(&self, hot: impl IntoIterator<Item = (u32, u8)>) -> Vec<Piece> {
         let pieces = pieces(hot).into_iter();
         let piece = |(from, bytes): (u32, Vec<u8>)| Piece {
@@ -109,10 +109,10 @@ impl List {
         }
     }
 
-    /// Asks a server for the pages that it has cached. `progress` gets the number of pages so far.
+    /// Reads the list of cached pages from a server. `progress` gets the number of pages so far.
     ///
     /// # Errors
-    /// The server has no such report, is off, or went away. The account lacks a right.
+    /// The server lacks the report, the extension is off, the connection was lost, or the account lacks a privilege.
     pub fn fetch(server: &mut Server, mut progress: impl FnMut(u64)) -> Result<List, Failure> {
         let mut list = List::empty();
         let mut argument = "heat".to_owned();
@@ -205,8 +205,8 @@ impl List {
         parts
     }
 
-    /// The list for a server that has the same tables in other pages: all pages of the tables that are cached nearly whole. `there`: the
-    /// page size of each file on that server, and its length in pages.
+    /// The list for a server with the same tables in other pages: all pages of the tables that are cached nearly
+    /// completely. `there`: page size and length in pages of each file on that server.
     pub fn by_name(&self, there: &BTreeMap<String, (u32, u32)>) -> Option<List> {
         let mut list = List::empty();
         list.taken = self.taken;
@@ -252,7 +252,7 @@ fn count(pieces: &[&Piece]) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.count)).sum()
 }
 
-/// Their pages and their heat; `None` if they are malformed.
+/// Pages and heat of these pieces; `None` if they are malformed.
 pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
     let mut hot = Vec::new();
     for piece in pieces {
@@ -264,7 +264,7 @@ pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
     Some(hot)
 }
 
-/// It goes into the next statement.
+/// It becomes part of the next statement.
 fn is_cursor(next: &str) -> bool {
     next.len() < 64
         && next.starts_with("heat:")

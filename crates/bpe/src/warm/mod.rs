@@ -1,8 +1,9 @@
 //! `bpe warm`: keeps a standby's cache as warm as another server's, once or at intervals.
 //!
-//! The command holds both connections; the servers do not know each other. One lists the pages that it has cached and their heat
-//! (`bpe_report('heat')`). The other takes the list (`warm-put`), loads those pages from its own data files (`warm-load`), and reports
-//! progress (`warm-status`). The list is whole in each round, about a byte a page. If the command dies, the server loads the list to its end.
+//! The command holds both connections; the servers do not know each other. The source lists its cached pages and their
+//! heat (`bpe_report('heat')`). The standby accepts the list (`warm-put`), loads those pages from its data files
+//! (`warm-load`), and reports progress (`warm-status`). Each round transfers the whole list, about one byte per page.
+//! If the command dies, the standby still loads the rest of the list.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,16 +30,16 @@ use pool::Looks;
 use prints::Compared;
 use standby::{Progress, Standby};
 
-/// Files that are named for each reason.
+/// Maximum number of files named for each reason.
 const NAMED: usize = 5;
-/// The longest time until a failed round is tried again.
+/// Maximum delay before a failed round is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// How long the source may take for an answer, and for the list of its pool.
+/// Timeouts of the source's answers, and of the list of its pool.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const POOL_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long the last list stays when the new one is much shorter: a cache that was emptied fills again.
+/// How long the last list is kept if the new one is much shorter, because an emptied cache fills again.
 const EMPTIED_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How often the command asks for progress: without and with `--follow`.
+/// Polling interval of the progress, without and with `--follow`.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -113,8 +114,8 @@ fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     Ok(server)
 }
 
-/// Fetches the source's list. `known`: with fingerprints of the files that were not compared before. `pool`: with the pages of InnoDB's
-/// pool. Returns why those could not be listed, too.
+/// Fetches the source's list. `known`: adds fingerprints of the files not compared before. `pool`: adds the pages of
+/// InnoDB's pool. Also returns the reason if those could not be listed.
 fn fetch(
     from: &mut Target,
     known: Option<&Compared>,
@@ -141,7 +142,7 @@ fn fetch(
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
         })?;
-        // Before pages are added that are not cached.
+        // Sample before adding pages that are not cached.
         if let Some(known) = known {
             list.fetch_prints(&mut server, known)?;
         }
@@ -220,7 +221,7 @@ fn once(
     Ok(if pages == 0 { Exit::No } else { Exit::Ok }.into())
 }
 
-/// Loads a list. Returns the progress at the end, and the pages of the files that are not left out.
+/// Loads a list. Returns the final progress, and the number of pages in files that were not left out.
 fn load(
     standby: &mut Standby,
     list: &List,
@@ -254,7 +255,7 @@ fn load(
     }
 }
 
-/// `pages`: of the files that are not left out.
+/// `pages`: pages of files that were not left out.
 fn tell(progress: &Progress, pages: u64, took: Duration) {
     say!(
         "Loaded      {} pages in {} reads of the data disk, {:.1} s",
@@ -298,7 +299,7 @@ fn tell_left_out(progress: &Progress, denied: Option<&str>) {
     }
 }
 
-/// Logs messages about the list, the pool and the lag when they change, and not in each round.
+/// Logs messages about the list, the pool and the lag only when they change.
 #[derive(Default)]
 struct Log([String; 3]);
 
@@ -307,7 +308,7 @@ const POOL: usize = 1;
 const LAG: usize = 2;
 
 impl Log {
-    /// `news`: the part of the message whose change is worth a line.
+    /// `news`: the part of the message whose change triggers a line.
     fn say(&mut self, subject: usize, news: &str, text: &str) {
         if self.0[subject] != news {
             complain!("bpe: {text}");
@@ -316,12 +317,12 @@ impl Log {
     }
 }
 
-/// What `--follow` keeps from one round to the next.
+/// State that `--follow` keeps between rounds.
 #[derive(Default)]
 struct Follower {
     standby: Option<Standby>,
     pool: Looks,
-    /// Cached pages of the list that was handed over last, and since when much shorter ones have come.
+    /// Cached pages of the last transferred list, and the time since when lists are much shorter.
     last: u64,
     shorter_since: Option<Instant>,
     rounds: u64,
@@ -329,7 +330,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Hands the list over, and follows its loading until the next round.
+    /// Transfers the list, and watches its loading until the next round.
     fn round(
         &mut self,
         args: &Args,
@@ -339,7 +340,7 @@ impl Follower {
         interruption: &Interruption,
     ) -> Result<(), Failure> {
         let at_target = of("--to", to);
-        // First the standby: without it there is no use for a list.
+        // Connect to the standby first: without it, a list is useless.
         let standby = connect(&mut self.standby, to, args).map_err(&at_target)?;
         let known = (!args.by_name).then_some(&standby.compared);
         let pool = args.pool.then_some(&mut self.pool);
@@ -400,7 +401,7 @@ impl Follower {
         if self.rounds == 1 {
             tell_left_out(&progress, None);
         }
-        // A page or two that are accessed again in each round are no news.
+        // A few pages that are accessed again in each round are no news.
         let left_out: usize = progress.left_out.iter().map(|one| one.files).sum();
         let new = format!(
             "{} pages, {:.0} %, {left_out} files left out, {}",
@@ -415,7 +416,7 @@ impl Follower {
     }
 }
 
-/// Connects to the standby, or again.
+/// Connects to the standby, or reconnects.
 fn connect<'a>(
     standby: &'a mut Option<Standby>,
     to: &mut Target,
@@ -430,7 +431,7 @@ fn connect<'a>(
     }
 }
 
-/// Until it is interrupted.
+/// Repeats rounds until interrupted.
 fn follow(
     args: &Args,
     mut from: Target,
@@ -445,7 +446,7 @@ fn follow(
         let is_over = || Instant::now() >= until || interruption.came();
         let round = follower.round(args, &mut from, &mut to, &is_over, interruption);
         if let Err(failure) = round {
-            // It will not work without an administrator.
+            // Only an administrator can fix this error.
             if follower.rounds == 0 && failure.exit != Exit::Connect {
                 result = Err(failure);
                 break;

@@ -1,7 +1,7 @@
-//! The pages in InnoDB's own pool on the serving server. The hottest pages never leave it, so the extension has seen no read of them for
-//! long, and may not have them at all. A standby reads them from its slow disk, unless they are listed, too.
+//! Pages in InnoDB's pool on the source. The hottest pages never leave the pool. The extension has not seen reads of
+//! them for a long time, and may not contain them. Unless they are listed, a standby must read them from its slow disk.
 //!
-//! `information_schema.INNODB_BUFFER_PAGE` names them. The server walks its whole pool for it, so it is asked rarely.
+//! `information_schema.INNODB_BUFFER_PAGE` lists them. The server walks its whole pool for each query, so queries are rare.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,21 +16,21 @@ use crate::connection::protocol::Bounds;
 use crate::failure::Failure;
 use crate::server::{Server, error_code};
 
-/// Between two looks, at least; and in so many times as a look takes.
+/// Minimum interval between two queries, absolute and as a multiple of a query's duration.
 const RARELY: Duration = Duration::from_secs(600);
 const TIMES: u32 = 50;
-/// Heat of a page in the young part of InnoDB's list: above all that the extension knows of. And of one in its old part, where those are
-/// that were read once, as by a scan.
+/// Heat of a page in the young part of InnoDB's list: above every heat in the extension. And heat in the old part,
+/// which holds pages that were read once, for example by a scan.
 const YOUNG: u8 = 15;
 const OLD: u8 = 1;
-/// More would be no server's: 16 TiB of pages.
+/// No server has more: 16 TiB of pages.
 const BOUNDS: Bounds = Bounds {
     rows: 1 << 30,
     bytes: 32 << 30,
     time: None,
 };
 
-/// What a pool held at the last look, and when there may be another.
+/// The pool's pages at the last query, and the time of the next one.
 #[derive(Default)]
 pub struct Looks {
     pub held: Option<Pool>,
@@ -43,10 +43,10 @@ impl Looks {
             .is_none_or(|(asked, took)| asked.elapsed() >= RARELY.max(took * TIMES))
     }
 
-    /// Asks the server, if it is time for that; what failed is not asked again before.
+    /// Queries the server if the interval has passed. A failed query also starts a new interval.
     ///
     /// # Errors
-    /// The account may not, or the server went away. The result of the last look stays.
+    /// The account lacks a privilege, or the connection was lost. The previous result stays.
     pub fn look(&mut self, server: &mut Server) -> Result<(), Failure> {
         if self.is_due() {
             let began = Instant::now();
@@ -60,7 +60,7 @@ impl Looks {
 
 /// Pages by tablespace.
 pub struct Pool {
-    /// How long the server took.
+    /// Duration of the query.
     pub took: Duration,
     spaces: BTreeMap<u32, Space>,
     pub pages: usize,
@@ -68,20 +68,20 @@ pub struct Pool {
 
 #[derive(Default)]
 struct Space {
-    /// In the data directory, if it is a table's.
+    /// Path in the data directory, if it belongs to a table.
     file: Option<String>,
     /// Bytes.
     page_size: u32,
-    /// Of the file.
+    /// Length of the file in bytes.
     bytes: u64,
     pages: Vec<(u32, u8)>,
 }
 
 impl Pool {
-    /// Asks the server. Its answer takes about a second for each million pages of the pool, and may take more.
+    /// Queries the server, which takes about a second or more for each million pages of the pool.
     ///
     /// # Errors
-    /// The account may not, or the server went away.
+    /// The account lacks a privilege, or the connection was lost.
     pub fn fetch(server: &mut Server) -> Result<Pool, Failure> {
         let began = Instant::now();
         let names = match server.is_mariadb() {
@@ -92,7 +92,7 @@ impl Pool {
                 "SELECT SPACE, NAME, PAGE_SIZE, ZIP_PAGE_SIZE, FILE_SIZE FROM information_schema.INNODB_TABLESPACES"
             }
         };
-        // IS_OLD is a word in MySQL and in MariaDB 10.5, and a number in later ones.
+        // IS_OLD is a text in MySQL and in MariaDB 10.5, and a number in later MariaDB releases.
         let held: Vec<(u32, u32, bool)> = rows(
             server,
             "SELECT SPACE, PAGE_NUMBER, CAST(IS_OLD AS CHAR) IN ('YES', '1') FROM information_schema.INNODB_BUFFER_PAGE \
@@ -107,7 +107,7 @@ impl Pool {
         let mut seen = BTreeSet::new();
         let mut twice = BTreeSet::new();
         for (number, name, page_size, compressed, bytes) in names {
-            // Those of tables have the name of a schema.
+            // Tablespaces of tables have names with a schema.
             let file = format!("{name}.ibd");
             if !seen.insert(file.clone()) {
                 twice.insert(file.clone());
@@ -122,7 +122,7 @@ impl Pool {
                 space.bytes = bytes;
             }
         }
-        // A name that two spaces have says nothing of either.
+        // A name of two tablespaces is ambiguous: ignore it for both.
         for space in spaces.values_mut() {
             space.file = space.file.take().filter(|file| !twice.contains(file));
         }
@@ -137,7 +137,7 @@ impl Pool {
         })
     }
 
-    /// Adds its pages to a list of the same server. A page in both has the higher heat.
+    /// Adds its pages to a list of the same server. A page in both gets the higher heat.
     ///
     /// # Errors
     /// The list is malformed.
@@ -156,13 +156,13 @@ impl Pool {
                     merged.insert((*name).to_owned());
                     (pieces[0].clone(), hot(pieces).ok_or_else(misunderstood)?)
                 }
-                // A listed file of that name is another tablespace, or a newer one.
+                // A listed file with that name belongs to another or a newer tablespace.
                 (None, Some(file)) if !files.contains_key(&**file) => {
                     (space.unseen(*number, file), Vec::new())
                 }
                 _ => continue,
             };
-            // The file may be shorter now.
+            // The file may have been truncated since.
             let there = space.pages.iter().filter(|(page, _)| *page < file.pages);
             pages.extend(there);
             pages.sort_unstable_by_key(|&(page, heat)| (page, Reverse(heat)));
@@ -176,7 +176,7 @@ impl Pool {
 }
 
 impl Space {
-    /// A file of which nothing is cached.
+    /// A file without cached pages.
     fn unseen(&self, number: u32, name: &str) -> Piece {
         let pages = self.bytes / u64::from(self.page_size.max(1));
         Piece {
@@ -189,8 +189,8 @@ impl Space {
     }
 }
 
-/// The table of a file, if its name is plain: others are written in the servers' character set `filename`, and those are left out on a
-/// server that has not opened them.
+/// The table of a file, if its name is plain. Other names are encoded in the servers' character set `filename`; a
+/// standby leaves them out unless it has opened them.
 fn table(name: &str) -> Option<Table> {
     let (schema, table) = name.strip_suffix(".ibd")?.split_once('/')?;
     let is_plain = |name: &str| {
@@ -251,7 +251,7 @@ mod tests {
         };
         list.pieces = cached.with([(3, 2), (9, 1), (50, 4)]);
         let of_pool = pool(vec![
-            // Of a path that only the extension knows.
+            // Only the extension knows this path.
             (
                 7,
                 space(
@@ -260,7 +260,7 @@ mod tests {
                 ),
             ),
             (8, space("d/u.ibd", &[(4, OLD), (6, YOUNG)])),
-            // Made anew since the list was made.
+            // Recreated after the list.
             (10, space("d/t.ibd", &[(5, YOUNG)])),
             (
                 9,

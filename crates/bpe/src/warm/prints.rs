@@ -1,5 +1,6 @@
-//! Fingerprints: whether a page number means the same on two servers. Compares some leaf pages of a file by keyed hashes of their first
-//! keys. Physical copies agree in nine of ten pages after thousands of transactions, replicas loaded from a dump in none.
+//! Fingerprints decide whether a page number means the same on two servers. They compare some leaf pages of a file by
+//! keyed hashes of their first keys. Physical copies agree in nine of ten pages after thousands of transactions.
+//! Replicas loaded from a dump agree in none.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,41 +12,41 @@ use crate::random::random;
 use crate::report;
 use crate::server::Server;
 
-/// Pages of a file that are compared.
+/// Number of pages compared per file.
 pub const PAGES: usize = 12;
-/// Fewer comparisons are no sample.
+/// Minimum number of comparisons for a verdict.
 const MIN_COMPARED: usize = 3;
-/// Share of pages that must agree.
+/// Minimum share of pages that agree.
 const AGREE: f64 = 0.5;
-/// Share of the pages whose hashes must differ from each other: else this length of the key does not distinguish pages.
+/// Minimum share of distinct hashes. With fewer, this key length does not distinguish pages.
 const DISTINCT: f64 = 0.8;
-/// Lengths of the key that are hashed.
+/// Number of hashed key lengths.
 const LENGTHS: usize = 3;
 
-/// Hashes of the beginning of a page's first record, shortest length first, as the server writes them.
+/// Hashes of the prefix of a page's first record, shortest first, as the server formats them.
 pub type Print = [String; LENGTHS];
 
-/// Whether pages of a file are the same on both servers, by its name and the source's number of its tablespace.
+/// Whether a file's pages are equal on both servers, by its name and its tablespace number on the source.
 pub type Compared = BTreeMap<(String, Option<u32>), bool>;
 
 /// Some pages of a file, and their fingerprints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     pub file: String,
-    /// The number of its tablespace.
+    /// Its tablespace number.
     pub space: Option<u32>,
     pub pages: Vec<u32>,
     /// Null for a page that has none.
     pub prints: Vec<Option<Print>>,
 }
 
-/// Keys the hashes: 128 random bits in hexadecimal digits, made for each list.
+/// Key of the hashes: 128 random bits in hexadecimal digits, generated for each list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Secret(String);
 
 impl Secret {
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub fn new() -> Result<Secret, Failure> {
         let bytes = random::<16>()?;
         Ok(Secret(format!("{:032x}", u128::from_be_bytes(bytes))))
@@ -58,10 +59,10 @@ impl Secret {
     }
 }
 
-/// Asks a server for the fingerprints of the pages of each sample.
+/// Reads the fingerprints of each sample's pages from a server.
 ///
 /// # Errors
-/// The account lacks the right to `SET GLOBAL`, or the server went away.
+/// The account lacks the privilege for `SET GLOBAL`, or the connection was lost.
 pub fn fetch(
     server: &mut Server,
     secret: &Secret,
@@ -90,15 +91,15 @@ fn parse(answer: &Value, samples: &[&Sample]) -> Option<Vec<Vec<Option<Print>>>>
     is_complete.then_some(prints)
 }
 
-/// Some pages from all over a file.
+/// Pages spread over the whole file.
 pub fn spread(hot: &[(u32, u8)]) -> Vec<u32> {
     let step = (hot.len() / PAGES).max(1);
-    // Not the first pages, which are no leaves, and not always the same ones of an extent.
+    // Skip the first pages, which are no leaves, and vary the position within an extent.
     let pages = hot.iter().map(|(page, _)| *page).filter(|page| *page > 4);
     pages.skip(step / 2).step_by(step).take(PAGES).collect()
 }
 
-/// Whether pages of a file are the same here and there; `None` if too few can be compared.
+/// Whether the pages of a file are equal on both servers; `None` if too few can be compared.
 pub fn agree(here: &[Option<Print>], there: &[Option<Print>]) -> Option<bool> {
     let both = here.iter().zip(there);
     let both: Vec<(&Print, &Print)> = both
@@ -107,7 +108,7 @@ pub fn agree(here: &[Option<Print>], there: &[Option<Print>]) -> Option<bool> {
     if both.len() < MIN_COMPARED {
         return None;
     }
-    // What follows a short key differs on each server; long keys may have the same beginning.
+    // The data after a short key differs between servers, and long keys may have a common prefix.
     let distinct = |length: &usize| {
         let hashes: HashSet<&str> = both.iter().map(|(here, _)| &*here[*length]).collect();
         hashes.len() as f64 >= both.len() as f64 * DISTINCT
@@ -136,13 +137,13 @@ mod tests {
 
     #[test]
     fn only_physical_copies_agree() {
-        // An INT, then columns that differ on each server.
+        // An INT key, followed by columns that differ between servers.
         let here = prints(|n| [n, n ^ 0x5a5a, n ^ 0x1234]);
         let copy = prints(|n| [n, n ^ 0x7777, n ^ 0x4321]);
         let other = prints(|n| [n + 100, n ^ 0x5a5a, n]);
         assert_eq!(agree(&here, &copy), Some(true));
         assert_eq!(agree(&here, &other), Some(false));
-        // A BIGINT: the first four bytes are all alike.
+        // A BIGINT key: the first four bytes are equal.
         let here = prints(|n| [9, n, n ^ 0x1234]);
         let copy = prints(|n| [9, if n == 3 { 77 } else { n }, n ^ 0x4321]);
         let other = prints(|n| [9, n + 100, n]);

@@ -1,4 +1,4 @@
-//! The server that is made warm: puts the list there, and follows its loading.
+//! The server to warm: receives the list, and loads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use crate::report;
 use crate::server::{Flavour, Server, error_code};
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
-/// A table that another session has locked is left out: by default servers wait for a day, or for a year.
+/// Skips a table that another session has locked; the servers' default timeouts are a day or a year.
 const LOCK_TIMEOUT: &str = "SET SESSION lock_wait_timeout = 1";
 const IO_CAPACITY: &str = "bpe_warm_io_capacity";
-/// The part of it that is left to loading while the server falls behind.
+/// Divisor of the capacity for loading while the server falls behind.
 const BEHIND_PART: u64 = 10;
 /// ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL.
 const TOOK_TOO_LONG: [u16; 2] = [1969, 3024];
 
-/// Files of which nothing is loaded, for one reason. Some are named.
+/// Files from which nothing is loaded, grouped by reason. Only some are named.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct LeftOut {
     pub reason: String,
@@ -42,12 +42,12 @@ pub struct Progress {
     pub skipped: u64,
     pub reads: u64,
     pub left_out: Vec<LeftOut>,
-    /// Loading is slowed down, because the server falls behind.
+    /// Whether loading is slowed down because the server falls behind.
     #[serde(skip)]
     pub is_slowed: bool,
 }
 
-/// What the server knows of an open file.
+/// The server's description of an open file.
 #[derive(Clone, Debug, Deserialize)]
 struct Here {
     page_size: u32,
@@ -62,7 +62,7 @@ impl Progress {
 
 /// `bpe_warm_io_capacity` while this command runs.
 struct Capacity {
-    /// What to put back at the end.
+    /// Value to restore at the end.
     before: u64,
     full: u64,
     set: u64,
@@ -88,7 +88,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// Slows loading down, or ends that. Adopts a value that an administrator has set.
+    /// Slows loading down, or restores its speed. Adopts a value set by an administrator.
     fn slow(&mut self, server: &mut Server, is_behind: bool) -> Result<(), Failure> {
         if is_behind == (self.set < self.full) {
             return Ok(());
@@ -101,7 +101,7 @@ impl Capacity {
     }
 
     fn put_back(&mut self, server: &mut Server) {
-        // An administrator's value stays.
+        // A value set by an administrator stays.
         if matches!(server.number(IO_CAPACITY), Ok(Some(now)) if now == self.set) {
             let _ = self.set(server, self.before);
         }
@@ -115,13 +115,13 @@ pub struct Standby {
     since: Instant,
     capacity: Capacity,
     wanted_capacity: Option<u64>,
-    /// Only tables count, not pages.
+    /// Whether to load whole tables instead of listed pages.
     by_name: bool,
     pub compared: Compared,
     pub lag: Lag,
-    /// The files of the last list that were not put, by their reasons.
+    /// Files of the last list that were not sent, by reason.
     left_out: BTreeMap<&'static str, Vec<String>>,
-    /// The first denial, in the server's words.
+    /// The first denied privilege, as the server's message.
     pub denied: Option<String>,
 }
 
@@ -141,10 +141,10 @@ fn connect(target: &mut Target) -> Result<(Server, u64), Failure> {
 }
 
 impl Standby {
-    /// Connects. `capacity`: what `bpe_warm_io_capacity` is set to, if anything. `by_name`: whole tables are loaded.
+    /// Connects. `capacity`: value for `bpe_warm_io_capacity`, if any. `by_name`: load whole tables.
     ///
     /// # Errors
-    /// The account lacks a right, the server cannot load pages, or does not answer.
+    /// The account lacks a privilege, the server cannot load pages, or it does not answer.
     pub fn connect(
         target: &mut Target,
         capacity: Option<u64>,
@@ -167,7 +167,7 @@ impl Standby {
         Ok(standby)
     }
 
-    /// Sets the capacity, and finds out whether the server can load pages before there is a list.
+    /// Sets the capacity, and checks that the server can load pages before there is a list.
     fn begin(&mut self) -> Result<(), Failure> {
         self.since = Instant::now();
         self.capacity.full = self.wanted_capacity.unwrap_or(self.capacity.before);
@@ -185,8 +185,8 @@ impl Standby {
         })
     }
 
-    /// Connects anew, as the connection may be old. What an administrator has set `bpe_warm_io_capacity` to stays, unless the server was
-    /// restarted.
+    /// Reconnects, because the connection may be old. A value of `bpe_warm_io_capacity` set by an administrator stays,
+    /// unless the server was restarted.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -210,10 +210,10 @@ impl Standby {
         }
     }
 
-    /// Puts a list, and lets the server load it. Returns the pages of the files that it can load.
+    /// Sends a list, and starts its loading. Returns the number of pages in files that the server can load.
     ///
     /// # Errors
-    /// The server went away, or refuses the list.
+    /// The connection was lost, or the server refuses the list.
     pub fn hand_over(&mut self, list: &List) -> Result<u64, Failure> {
         self.left_out.clear();
         let sizes = self.open_files(list)?;
@@ -228,7 +228,7 @@ impl Standby {
         let mut others = BTreeSet::new();
         list.pieces.retain_mut(|piece| {
             match self.compared.get(&(piece.file.clone(), piece.space)) {
-                // Tables that were created later may have other numbers on a copy. Pages tell more.
+                // On a copy, tables that were created later may have other tablespace numbers. Their pages are better evidence.
                 Some(true) => piece.space = None,
                 Some(false) => drop(others.insert(piece.file.clone())),
                 None => {}
@@ -247,7 +247,7 @@ impl Standby {
         answer["pages"].as_u64().ok_or_else(misunderstood)
     }
 
-    /// Lets the server open the files that it has not opened. Returns the page size of each open file, and its length in pages.
+    /// Makes the server open closed files. Returns page size and length in pages of each open file.
     fn open_files(&mut self, list: &List) -> Result<BTreeMap<String, (u32, u32)>, Failure> {
         let mut sizes = BTreeMap::new();
         let files: Vec<&Piece> = list.files().into_values().map(|pieces| pieces[0]).collect();
@@ -277,7 +277,7 @@ impl Standby {
         Ok(sizes)
     }
 
-    /// What the server knows of these files; `None` for a closed one. Drops the list that was put and not loaded.
+    /// The server's description of these files; `None` for a closed one. Drops a list that was sent but not loaded.
     fn files(&mut self, files: &[&Piece]) -> Result<Vec<Option<Here>>, Failure> {
         let names = files.iter().map(|file| json!({ "file": file.file }));
         let part = json!({ "first": true, "files": names.collect::<Vec<_>>() });
@@ -290,7 +290,7 @@ impl Standby {
     /// Compares pages of the open files with those of the list.
     ///
     /// # Errors
-    /// Most files are others.
+    /// Most files differ.
     fn compare(&mut self, list: &List, open: &BTreeMap<String, (u32, u32)>) -> Result<(), Failure> {
         let is_new = |sample: &&Sample| {
             let key = (sample.file.clone(), sample.space);
@@ -300,7 +300,7 @@ impl Standby {
         if let Some(secret) = list.secret.as_ref().filter(|_| !samples.is_empty()) {
             let prints = prints::fetch(&mut self.server, secret, &samples)?;
             for (sample, here) in samples.into_iter().zip(prints) {
-                // A table may be too cold or too new for a verdict. That may change.
+                // A table may be too cold or too new for a verdict, which may change later.
                 if let Some(agree) = prints::agree(&sample.prints, &here) {
                     let key = (sample.file.clone(), sample.space);
                     self.compared.insert(key, agree);
@@ -322,18 +322,18 @@ impl Standby {
         ))
     }
 
-    /// Reads a row, so that the server opens the file.
+    /// Reads a row, which makes the server open the file.
     fn touch(&mut self, table: &Table) -> Result<Result<(), &'static str>, Failure> {
         match self.server.value(&touch(self.server.flavour, table)) {
             Ok(_) => Ok(Ok(())),
-            // It took a second: many rows are deleted and not purged yet. The file is open now.
+            // The statement timed out after a second, because many deleted rows are not purged yet. The file is open now.
             Err(error) if TOOK_TOO_LONG.contains(&error_code(&error)) => Ok(Ok(())),
             Err(error) if self.server.lost().is_some() => Err(Failure::new(
                 Exit::Connect,
                 format!("the server does not answer: {}", plain(&error)),
             )),
             Err(error) => Ok(Err(match error_code(&error) {
-                // Access to a schema, a table, a column.
+                // Access denied to a schema, a table, a column.
                 1044 | 1142 | 1143 => {
                     self.denied.get_or_insert_with(|| plain(&error));
                     "the account may not read them"
@@ -341,16 +341,16 @@ impl Standby {
                 // No such schema, table, partition.
                 1049 | 1146 | 1735 => "there are no such tables",
                 1205 => "another session has locked them, or changes them",
-                // For instance no key for an encrypted table.
+                // For example, a missing key of an encrypted table.
                 _ => "the server cannot open them",
             })),
         }
     }
 
-    /// The progress of loading. Slows it down while the server falls behind.
+    /// The progress of loading. Slows loading down while the server falls behind.
     ///
     /// # Errors
-    /// The server went away.
+    /// The connection was lost.
     pub fn progress(&mut self) -> Result<Progress, Failure> {
         let answer = self.ask("warm-status")?;
         let mut progress = Progress::deserialize(answer).map_err(|_| misunderstood())?;
@@ -366,7 +366,7 @@ impl Standby {
         Ok(progress)
     }
 
-    /// Ends loading, and puts `bpe_warm_io_capacity` back. Loaded pages stay.
+    /// Stops loading, and restores `bpe_warm_io_capacity`. Loaded pages stay.
     pub fn end(mut self) {
         let is_lost = self.stop().is_err() && self.server.lost().is_some();
         if is_lost && self.connect_again().is_ok() {
@@ -381,9 +381,9 @@ impl Standby {
     }
 }
 
-/// Takes a second at most.
+/// A statement that takes at most a second.
 fn touch(flavour: Flavour, table: &Table) -> String {
-    // A subpartition follows a colon. To open its file the statement has to name it, and not its partition.
+    // A colon separates partition and subpartition. The statement must name the subpartition to open its file.
     let partition = table.partition.as_ref().map(|partition| {
         let last = partition.rsplit(':').next().unwrap_or(partition);
         format!(" PARTITION ({})", sql_name(last))

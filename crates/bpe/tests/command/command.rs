@@ -1,5 +1,5 @@
-//! The command against real servers: what `enable` changes, that a restart keeps it, that `disable`
-//! and every failed `enable` leave the server as it was, and what it says to wrong input.
+//! The command against real servers: `enable` changes the server and survives a restart; `disable` and every failed `enable`
+//! restore the previous state; wrong input gets clear errors.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
-/// 4 % of it is several MiB, the step of both servers here.
+/// 4 % of it is several MiB. The resize step of both servers here is a MiB.
 const POOL: u64 = 128 * MIB;
 const CACHE: u64 = 256 * MIB;
 
@@ -126,7 +126,7 @@ impl Run {
     }
 }
 
-/// What was part of this command once, with the options it had.
+/// Former subcommands, with their options.
 fn old_names_say_the_new_ones() -> Outcome {
     for (line, new) in [
         ("demo", "`bpe-lab demo`"),
@@ -154,10 +154,10 @@ fn old_names_say_the_new_ones() -> Outcome {
     Ok(())
 }
 
-/// A server with an option file that includes a folder, as distributions set it up.
+/// A server whose option file includes a directory, as distributions set it up.
 pub struct Host<'a> {
     place: &'a Place,
-    /// Where the command keeps its records.
+    /// Directory of the command's records.
     state: PathBuf,
     server: Option<Server>,
     /// Another build of the place's server.
@@ -169,7 +169,7 @@ impl<'a> Host<'a> {
         Self::with(place, None)
     }
 
-    /// With a server that has no option file.
+    /// Takes a server without an option file.
     pub fn of(place: &'a Place, state: PathBuf, server: Server) -> Self {
         Self {
             place,
@@ -218,7 +218,7 @@ impl<'a> Host<'a> {
         self.place.options().defaults_file(self.option_file())
     }
 
-    /// Starting makes the plugin folder anew: `with_library` puts back what `enable` had put there.
+    /// A start recreates the plugin directory; `with_library` restores the library that `enable` had installed.
     fn start(&mut self, with_library: bool) -> Outcome {
         let mut options = self.options();
         if with_library {
@@ -317,7 +317,7 @@ impl<'a> Host<'a> {
         self.bpe(&["disable", "--yes"])?.expect(0, &[])
     }
 
-    /// Everything `enable` touches.
+    /// Everything that `enable` touches.
     pub fn snapshot(&self) -> anyhow::Result<Vec<String>> {
         let mut all = Vec::new();
         let mut queries = vec![
@@ -392,7 +392,7 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
     ensure!(status["status"]["bpe_load_mode"] == "early", "{status:#}");
     ensure!(status["variables"]["bpe_size"] == CACHE, "{status:#}");
     ensure!(host.pool()? == pool, "the pool is {}", host.pool()?);
-    // The test's own, to a server that was built without it.
+    // This warning comes from an option of the test itself, on a server built without it.
     let log = host
         .log_text()?
         .replace("unknown variable 'loose-mysqlx=OFF'", "");
@@ -405,7 +405,7 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
     }
 
     host.disable()?.expect(0, &["as it was before"])?;
-    // The library was linked anew by the restart; everything else must be as it was.
+    // The restart linked the library anew; everything else must be unchanged.
     host.unchanged_since(&before)?;
     host.disable()?.expect(0, &["nothing to undo"])?;
     host.restart(false)?;
@@ -416,7 +416,7 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// What `enable` has written is enough for that. `disable` removes what a stopped server has left.
+/// The configuration that `enable` wrote is enough to keep the cache. `disable` removes the files of a stopped server.
 fn what_is_cached_is_kept(place: &Place) -> Outcome {
     let mut host = Host::new(place)?;
     let text = fs::read_to_string(host.option_file())?;
@@ -426,7 +426,7 @@ fn what_is_cached_is_kept(place: &Place) -> Outcome {
     host.enable(&place.cache(), &CACHE.to_string(), &["--keep-pool"])?
         .expect(0, &["memory that outlives the server: about", "Enabled."])?;
     let ledger = Ledger::small(host.server())?;
-    // What a server with the plugin loaded late leaves need not be taken over.
+    // The next server need not recover the state of a server whose plugin was loaded late.
     host.restart(true)?;
     ledger.run(host.server(), Duration::from_secs(3))?;
     host.restart(true)?;
@@ -439,7 +439,7 @@ fn what_is_cached_is_kept(place: &Place) -> Outcome {
     let cache = place.cache().to_string_lossy().into_owned();
     host.bpe(&["doctor", "--no-measure", "--path", &cache, "--size", &size])?
         .expect(0, &["what is cached is kept: about"])?;
-    // Without the library nobody in the server removes it.
+    // Without the library, the server does not remove the persisted files.
     host.restart(false)?;
     let left = files_in(place.memory());
     ensure!(
@@ -456,7 +456,7 @@ fn what_is_cached_is_kept(place: &Place) -> Outcome {
 fn a_failed_enable_changes_nothing(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     let before = host.snapshot()?;
-    // Only the extension knows its smallest size; by then all before has been done.
+    // Only the extension knows its minimum size; it reports the error after all other steps are done.
     let folder = place.root().join("made");
     host.enable(&folder, "1M", &[])?
         .expect(4, &["too small", "plugin uninstalled", "as it was before"])?;
@@ -515,7 +515,7 @@ fn wrong_input_changes_nothing(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// It takes connections, or the kernel does for it, and says nothing: nobody waits for that without an end.
+/// A stopped server, or the kernel for it, accepts connections and never answers. Every wait has a timeout.
 fn a_server_that_hangs(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     let process = Pid::from_raw(host.server().pid().try_into()?).context("a process")?;
@@ -545,7 +545,7 @@ fn a_missing_library_stops_no_server(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// It becomes bytes once, and is asked for again without a change; a disk that the data has too is not filled.
+/// A percentage is converted to bytes once; repeating it changes nothing. A disk shared with the data directory is not filled.
 fn a_part_of_the_room(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     let before = host.snapshot()?;
@@ -581,7 +581,7 @@ fn a_part_of_the_room(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// A server that could not switch it on at its start: once what was in the way is gone, the same command switches it on.
+/// A server that failed to enable the extension at its start: the same command enables it after the cause is removed.
 fn what_failed_is_tried_again(place: &Place) -> Outcome {
     let mut host = Host::new(place)?;
     host.enable_well()?;
@@ -596,7 +596,7 @@ fn what_failed_is_tried_again(place: &Place) -> Outcome {
     fs::remove_file(place.cache())?;
     fs::rename(&away, place.cache())?;
     let run = host.enable(&place.cache(), &size, &[])?.expect(0, &[])?;
-    // The extension, which tries again by itself, may have been faster.
+    // The extension retries automatically and may have been faster.
     let is_on = run.text.contains("nothing to change");
     ensure!(
         is_on || run.text.contains("bpe_enabled: ON -> OFF and ON again"),
@@ -634,7 +634,7 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
     host.disable()?;
     host.unchanged_since(&before)?;
 
-    // A pool that was changed meanwhile is the user's.
+    // A pool that the user resized after `enable` keeps its size.
     host.enable_well()?;
     host.server()
         .sql("SET GLOBAL innodb_buffer_pool_size = 100 * 1024 * 1024")?;
@@ -643,7 +643,7 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// They come by the command, outlive a restart and a later `bpe enable`, and go as they came.
+/// The command sets the table rules. They survive a restart and a later `bpe enable`, and an empty value clears them.
 fn rules_for_tables_stay(place: &Place) -> Outcome {
     let mut host = Host::new(place)?;
     let before = host.snapshot()?;
@@ -682,7 +682,7 @@ fn verify_compares(place: &Place) -> Outcome {
         .expect(1, &["not installed", "CREATE FUNCTION"])?;
     host.enable_well()?;
     let mut connection = host.server().connect()?;
-    // More than the pool, so that some of it is cached.
+    // More rows than the pool holds, so that some are cached.
     integration_tests::sql::fill(&mut connection, "d.t", 50_000, 3000, "")?;
     host.bpe(&["verify"])?
         .expect(0, &["Compared ", "Different   none"])?;
@@ -789,8 +789,8 @@ fn doctor_tells(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// Data files that the operating system caches are fast to read without the extension. MariaDB 11 has a variable for it that can be
-/// changed while the server runs, the others an option.
+/// Data files in the page cache are fast to read without the extension. MariaDB 11 can change this at run time by a variable;
+/// the other servers need an option and a restart.
 fn doctor_tells_of_the_page_cache(place: &Place) -> Outcome {
     let mut host = Host::new(place)?;
     let text = fs::read_to_string(host.option_file())?;
@@ -820,7 +820,7 @@ fn doctor_tells_of_the_page_cache(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Loaded, a library that was cut off would end the server. It is told before, by the doctor and by `bpe enable`.
+/// Loading a truncated library would crash the server. `doctor` and `bpe enable` report it before that.
 fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
     let cache = place.cache();
     let cache = cache.to_string_lossy();
@@ -831,7 +831,7 @@ fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
     host.bpe(&doctor)?
         .expect(0, &["ok   library", "can be loaded"])?;
     let mut foreign = good.clone();
-    // The machine in the header of an ELF file: s390.
+    // The machine field of the ELF header: s390.
     foreign[18] = 22;
     let whole = place.root().join("whole.so");
     for (bytes, wanted) in [
@@ -853,7 +853,7 @@ fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
     Ok(())
 }
 
-/// The server's own program, which need not run: the same verdict, and no server is asked.
+/// Checks the server's executable, which need not run: the same verdict without a query to a server.
 fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outcome {
     let judge = |file: &Path| {
         let file = file.to_string_lossy().into_owned();
@@ -888,7 +888,7 @@ fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outco
     }
     let old = altered::of_release(place, 100_211)?;
     judge(old.server_program())?.expect(1, &["MariaDB 10.2.11 is older than 10.5"])?;
-    // The same for other processors, and cut off.
+    // An executable for another processor, and a truncated one.
     let copy = place.root().join("copy");
     fs::copy(program, &copy)?;
     let file = fs::File::options().write(true).open(&copy)?;
@@ -908,7 +908,7 @@ fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outco
     Ok(())
 }
 
-/// Everybody gives the same two sentences; and the way out is offered, done, and undone.
+/// All commands and the plugin report the same two sentences. The remedy is offered, applied and undone.
 fn a_server_that_cannot_be_followed(place: &Place) -> Outcome {
     let other = altered::renamed(place, "io_submit", b'j', altered::SUBMITS_UNSEEN)?;
     let mut host = Host::with(place, Some(other))?;
@@ -938,26 +938,26 @@ fn a_server_that_cannot_be_followed(place: &Place) -> Outcome {
     let remedy = calls["advice"].as_str().context("advice")?;
     ensure!(missing.contains("io_submit") && remedy.contains("innodb_use_native_aio=OFF"));
 
-    // The plugin and its log say the same.
+    // The plugin and its log report the same.
     let reason = format!("{missing}. {remedy}.");
     host.restart(true)?;
     host.server().sql("INSTALL SONAME 'bpe'")?;
     let state = sql::status(host.server(), "state_reason")?;
     ensure!(state == reason, "{state}");
     ensure!(host.log_text()?.contains(&reason), "not in the log");
-    // With the plugin there, too.
+    // The same with the plugin installed.
     doctor(&host)?.expect(1, &[missing, remedy])?;
     host.server().sql("UNINSTALL SONAME 'bpe'")?;
     host.restart(false)?;
 
-    // `enable` offers the option and writes it; nothing else.
+    // `enable` offers the option and writes nothing else.
     host.enable(&place.cache(), &CACHE.to_string(), &[])?
         .expect(1, &[missing, remedy, "Restart the server"])?;
     ensure!(fs::read_to_string(host.snippet())?.contains("innodb_use_native_aio = OFF"));
     ensure!(host.value("SELECT @@innodb_use_native_aio")? == "1");
     host.enable(&place.cache(), &CACHE.to_string(), &[])?
         .expect(1, &["already", "Restart the server"])?;
-    // ... which `disable` takes back.
+    // `disable` takes it back.
     host.disable()?;
     host.unchanged_since(&before)?;
 
@@ -979,7 +979,7 @@ fn a_server_that_cannot_be_followed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What mariadb.org builds is followed, whatever it uses.
+/// The extension tracks servers built by mariadb.org with every setting of `innodb_use_native_aio`.
 fn libaio_linked_in_is_followed(place: &Place) -> Outcome {
     let mut host = Host::new(place)?;
     let cache = place.cache().to_string_lossy().into_owned();
@@ -1025,7 +1025,7 @@ fn other_early_plugins_stay(place: &Place) -> Outcome {
     host.enable(&place.cache(), &size, &[])?
         .expect(0, &["nothing to change"])?;
     host.unchanged_since(&enabled)?;
-    // The other plugin is exchanged: our file, which is read last, must not keep the old one.
+    // The other plugin is replaced. The snippet, which is read last, must not restore the old one.
     fs::write(
         host.conf().join("a.cnf"),
         "[mysqld]\nearly-plugin-load = newer.so\n",
@@ -1040,7 +1040,7 @@ fn other_early_plugins_stay(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What somebody else's option file says is not undone, and told.
+/// `disable` reports settings in foreign option files and does not undo them.
 fn disable_tells_of_other_files(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     host.enable_well()?;
@@ -1062,12 +1062,12 @@ fn disable_tells_of_other_files(place: &Place) -> Outcome {
         .map(drop)
 }
 
-/// What the server gives new sessions decides about the meaning of statements. The command goes by its own.
+/// Session defaults of the server change the meaning of statements. The command sets every session variable that it depends on.
 fn defaults_of_sessions_change_nothing(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     let (path, size) = (place.cache().display().to_string(), CACHE.to_string());
     let before = host.snapshot()?;
-    // Each subcommand, and what it says whatever the defaults are.
+    // Runs each subcommand; returns results that must not depend on the defaults.
     let round = |what: &str| -> anyhow::Result<Vec<String>> {
         let mut said = Vec::new();
         let mut run = |code: i32, arguments: &[&str]| {
@@ -1091,7 +1091,7 @@ fn defaults_of_sessions_change_nothing(place: &Place) -> Outcome {
         ] {
             run(0, arguments)?;
         }
-        // What it looks at. Its measurements change by themselves.
+        // The names of the checks. Measured values vary.
         let looks = doctor.lines().filter(|line| !line.starts_with(' '));
         said.extend(looks.map(|line| line.chars().skip(5).take(12).collect()));
         host.disable().with_context(|| what.to_owned())?;
@@ -1122,7 +1122,7 @@ fn defaults_of_sessions_change_nothing(place: &Place) -> Outcome {
     ] {
         let mut back = Vec::new();
         for one in defaults {
-            // MariaDB 10.11 has the old name.
+            // MariaDB 10.11 has the variable under its old name.
             let one = match place.is_mysql() {
                 true => (*one).to_owned(),
                 false => one.replace("transaction_read_only", "tx_read_only"),
@@ -1134,7 +1134,7 @@ fn defaults_of_sessions_change_nothing(place: &Place) -> Outcome {
             host.server().sql(&format!("SET GLOBAL {one}"))?;
         }
         let said = round(&defaults.join(", "));
-        // The test's own sessions are to be as ever.
+        // Restore the defaults for the test's own sessions.
         for one in back.iter().rev() {
             host.server().sql(&format!("SET GLOBAL {one}"))?;
         }

@@ -1,4 +1,5 @@
-//! `bpe compare` on real servers: what it finds, that it leaves the server as it was however it ends, and what it refuses.
+//! `bpe compare` on real servers: its verdict, the requests that it refuses, and the state that it restores at every kind of
+//! end.
 
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +23,9 @@ const ROWS: u32 = 16_000;
 const WIDTH: u32 = 2000;
 const CACHE: u64 = 64 << 20;
 const CLIENTS: u32 = 2;
-/// Between two statements of a client.
+/// Pause between two statements of a client.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A wait for something that takes some seconds on a machine with nothing else to do.
+/// Timeout for an event that takes some seconds on an idle machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// The tests of this subject.
@@ -44,7 +45,7 @@ fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {
     start_as(server, "root", arguments)
 }
 
-/// Waits for the end; returns standard output, which with standard error must have these parts.
+/// Waits for the end; returns standard output. Standard output and standard error together must contain `parts`.
 fn finish(child: Child, code: i32, parts: &[&str]) -> anyhow::Result<String> {
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -67,7 +68,7 @@ fn compare(server: &Server, arguments: &[&str]) -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| text.clone())
 }
 
-/// What a comparison changes.
+/// The variables that a comparison changes.
 fn switches(server: &Server) -> anyhow::Result<Vec<String>> {
     let all = server.variables("bpe\\_%")?;
     let names = ["bpe_bypass", "bpe_bypass_timeout"];
@@ -90,7 +91,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does it while clients read rows at random.
+/// Runs `work` while clients read rows at random.
 fn under_load<T>(server: &Server, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -138,13 +139,13 @@ fn fill(server: &Server) -> Outcome {
     Ok(())
 }
 
-/// On a slow volume, with everything in the cache, the difference is so large that time may decide.
+/// The volume is slow and the cache holds everything, so the difference in time is significant.
 fn finds(place: &Place) -> Outcome {
     let data = volume(place)?;
     copy_folder(&place.data(), &data.mountpoint().join("data"))?;
     let options = place.options_of("slow/data", "run");
     let options = extended(options, &library::canary()?, &place.cache(), CACHE);
-    // A cache disk that other tests keep waiting would be left alone for a while, and serving be no more than bypass.
+    // A cache disk slowed down by other tests would be suspended for a while, and serving would equal bypass.
     let server = place.start(options.environment(READ_TIMEOUT, "0"))?;
     fill(&server)?;
     data.set_profile(Profile {
@@ -155,7 +156,7 @@ fn finds(place: &Place) -> Outcome {
     let before = switches(&server)?;
 
     under_load(&server, || {
-        // It ends as soon as it hurts.
+        // The comparison ends as soon as bypass slows the server down.
         let hurt = compare(&server, &["--minutes", "1", "--slice", "5"])?;
         ensure!(hurt["ended"] == "bypass hurt", "{hurt:#}");
         let after = hurt["hurt_after_s"].as_f64().context("no time")?;
@@ -220,7 +221,7 @@ fn leaves_the_server_serving(place: &Place) -> Outcome {
             is_as_before(&server, &before)?;
         }
 
-        // Its connection is gone; it logs in once more.
+        // Its connection is killed; it logs in once more.
         let child = start(&server, &arguments)?;
         bypass_begins(&server)?;
         let id = sql::number(&server, "SELECT IS_USED_LOCK('bpe compare')")?;
@@ -228,14 +229,14 @@ fn leaves_the_server_serving(place: &Place) -> Outcome {
         finish(child, 4, &["ended early"])?;
         is_as_before(&server, &before)?;
 
-        // Somebody else turns the switch.
+        // Another session turns the switch off.
         let child = start(&server, &arguments)?;
         bypass_begins(&server)?;
         server.sql("SET GLOBAL bpe_bypass = OFF")?;
         finish(child, 4, &["somebody else"])?;
         is_as_before(&server, &before)?;
 
-        // It is killed: bypass and control group end by themselves.
+        // The command is killed: bypass and control group end automatically.
         let mut child = start(&server, &arguments)?;
         bypass_begins(&server)?;
         child.kill()?;
@@ -245,7 +246,7 @@ fn leaves_the_server_serving(place: &Place) -> Outcome {
             Ok(switches(&server)?[0] == "OFF" && !compares)
         })?;
         sql::expect_state(&server, "active")?;
-        // Its timeout stays. Whoever looks next is told of it.
+        // Its timeout stays set, and `doctor` reports it.
         ensure!(switches(&server)?[1] == "9", "{:?}", switches(&server)?);
         let doctor = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args(["doctor", "--no-measure", "--size", "64M", "--path"])
@@ -307,7 +308,7 @@ fn refuses(place: &Place) -> Outcome {
     is_as_before(&server, &before)?;
 
     under_load(&server, || {
-        // Two at a time.
+        // Two comparisons at a time.
         let first = start(&server, &["--minutes", "5", "--limit", "0"])?;
         bypass_begins(&server)?;
         let second = start(&server, &short)?;
@@ -319,7 +320,7 @@ fn refuses(place: &Place) -> Outcome {
         ensure!(text.contains("another comparison"), "{text}");
         is_as_before(&server, &before)?;
 
-        // Too few pairs for a verdict; what is found so far is told, in words.
+        // Too few pairs for a verdict; the command prints the preliminary result.
         run(
             0,
             &[&short[..], &["--no-refill"]].concat(),
@@ -370,7 +371,7 @@ fn the_console_compares(place: &Place) -> Outcome {
         let events = console.events()?;
         ensure!(!events.contains("is bypass"), "{events}");
 
-        // The console ends, but not before everything is put back.
+        // The console ends only after everything is restored.
         post("compare", wish(5.0), 202)?;
         bypass_begins(&server)
     })?;

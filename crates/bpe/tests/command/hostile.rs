@@ -1,4 +1,4 @@
-//! What other users of the host, and accounts of the server, leave in the way of root's command.
+//! Obstacles that other users of the host, and accounts of the server, can put in the way of root's command.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -44,7 +44,7 @@ fn needs_root() -> Outcome {
     }
 }
 
-/// A true server, but of another user, in that user's directory. `--server-user` accepts it.
+/// A genuine server of another user, in that user's directory. `--server-user` accepts it.
 fn servers_of_strangers_are_refused(_: &Place) -> Outcome {
     needs_root()?;
     let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
@@ -85,7 +85,7 @@ fn links_of_others_are_refused(place: &Place) -> Outcome {
     chown(&theirs, Some(NOBODY), None)?;
     host.enable(&theirs.join("link/cache"), SIZE, &[])?
         .expect(1, &["belongs to user 65534", "nothing was changed"])?;
-    // The directory of option files is theirs.
+    // The directory of option files belongs to another user.
     let conf = fs::metadata(host.conf())?;
     chown(host.conf(), Some(NOBODY), None)?;
     host.enable(&place.cache(), SIZE, &["--keep-pool"])?
@@ -117,7 +117,8 @@ fn option_file_of_another_hand_stays(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Whoever may set the variables could otherwise add a line to the option file that root writes, or a statement to its session.
+/// An account that may set the variables could otherwise add a line to the option file that root writes, or a statement to
+/// root's session.
 fn values_hold_no_line(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     host.enable(&place.cache(), SIZE, &[])?.expect(0, &[])?;

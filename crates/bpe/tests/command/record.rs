@@ -1,4 +1,4 @@
-//! `bpe record` against real servers: the trace it writes, how it ends, who may, and what it says when it cannot; and `bpe
+//! `bpe record` against real servers: the trace file, how a recording ends, the privileges it needs, and its errors; and `bpe
 //! verify` beside it.
 
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {
     start_as(server, "root", "record", arguments)
 }
 
-/// A command of `bpe` as an account, with its output in pipes.
+/// Starts a command of `bpe` as an account, with its output in pipes.
 pub fn start_as(
     server: &Server,
     user: &str,
@@ -47,7 +47,7 @@ pub fn start_as(
         .context("bpe")
 }
 
-/// Waits for the end; returns what was printed.
+/// Waits for the end; returns the output.
 pub fn finish(child: Child, code: i32, parts: &[&str]) -> anyhow::Result<String> {
     let output = child.wait_with_output()?;
     let text = [output.stdout, output.stderr].concat();
@@ -68,7 +68,7 @@ fn interrupt(child: &Child) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
 }
 
-/// The number of the records of a trace, which must be whole and numbered from 0 on.
+/// Number of records of a trace, which must be complete and numbered from 0.
 fn records(path: &Path) -> anyhow::Result<u32> {
     let bytes = zstd::decode_all(File::open(path)?)?;
     ensure!(bytes.len() % 16 == 0, "{} bytes", bytes.len());
@@ -138,7 +138,7 @@ fn writes_a_trace(place: &Place) -> Outcome {
     );
     hooks_are_off(&server)?;
 
-    // Not over a file, unless wished; a number of events, and seconds.
+    // Does not overwrite a file without `--force`; ends after a number of events or seconds.
     let child = start(&server, &["--output", &named, "--seconds", "1"])?;
     finish(child, 1, &["exists", "--force"])?;
     let child = start(&server, &["--output", &named, "--force", "--events", "500"])?;
@@ -154,7 +154,7 @@ fn writes_a_trace(place: &Place) -> Outcome {
     finish(child, 0, &["events"])?;
     hooks_are_off(&server)?;
 
-    // The kill switch ends it early.
+    // The kill switch ends the recording early.
     fs::remove_file(&other)?;
     let child = start(&server, &["--output", &other])?;
     recording_begins(&server)?;
@@ -185,7 +185,8 @@ fn says_what_is_missing(place: &Place) -> Outcome {
         &["not installed", "INSTALL ", "CREATE FUNCTION"],
     )?;
     server.sql(place.install_statement())?;
-    // The function is not missed: the variable gives what is recorded. Whether there is a trace is up to the idle server.
+    // The missing function does no harm: the variable returns the recording. An idle server may record nothing, so the trace
+    // file is optional.
     let without = start(&server, &seconds)?.wait_with_output()?;
     let said = String::from_utf8_lossy(&[without.stdout, without.stderr].concat()).into_owned();
     ensure!(
@@ -209,7 +210,7 @@ fn says_what_is_missing(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What was recorded until then is a good file.
+/// The events recorded until then are a valid file.
 fn survives_the_servers_end(place: &Place) -> Outcome {
     let server = installed(place)?;
     let mut connection = server.connect()?;
@@ -225,7 +226,7 @@ fn survives_the_servers_end(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Nothing is under way on the server, and nothing may begin.
+/// No recording and no verification is in flight on the server.
 fn nothing_armed(server: &Server) -> anyhow::Result<bool> {
     let summary = ask(&mut server.connect()?, "summary")?;
     Ok(summary["recording"] == false && summary["verifications"] == 0)
@@ -252,7 +253,7 @@ fn takes_the_right_to_set(place: &Place) -> Outcome {
     let run = |command: &str, arguments: &[&str]| start_as(&server, "no'body", command, arguments);
     finish(run("record", &record)?, 1, &denied)?;
     finish(run("verify", &[])?, 1, &denied)?;
-    // Counters need no right.
+    // Counters need no privilege.
     finish(run("status", &[])?, 0, &["active", process])?;
     server.sql(process)?;
     finish(run("record", &record)?, 1, &refused)?;
@@ -265,7 +266,7 @@ fn takes_the_right_to_set(place: &Place) -> Outcome {
     sql::wait_until("the recording begins", Duration::from_secs(20), || {
         Ok(ask(&mut server.connect()?, "summary")?["recording"] == true)
     })?;
-    // Two sessions at once; a second recording is refused, and leaves the first alone.
+    // Two sessions at once; a second recording is refused and does not disturb the first.
     finish(run("verify", &[])?, 0, &["Different   none"])?;
     let second = place.root().join("b.zst").to_string_lossy().into_owned();
     let arguments = ["--output", &*second, "--seconds", "1"];
@@ -297,7 +298,7 @@ fn killed(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Nobody has run a statement for the plugin: all comes from the configuration.
+/// No statement was run for the plugin: everything comes from the configuration.
 fn by_configuration_alone(place: &Place) -> Outcome {
     let server = place.start(place.early(64 << 20)?)?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;

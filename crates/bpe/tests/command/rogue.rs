@@ -1,4 +1,4 @@
-//! A server that lies: one answer to one statement of a subcommand is replaced, and the command must end in words.
+//! A rogue server: one answer to one statement of a subcommand is replaced. The command must end with an error message.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -21,21 +21,21 @@ mod packets;
 
 use packets::{END, column, framed, text};
 
-/// Statements of a subcommand whose answers are replaced: the first ones, then some of the others.
+/// The first `FIRST` statements of a subcommand and `OTHERS` of the rest get replaced answers.
 const FIRST: usize = 6;
 const OTHERS: usize = 10;
-/// Of a run, the load's minutes of `compare` aside.
+/// Time limit of a run, without the minutes of load of `compare`.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Bytes of address space of a run.
 const MEMORY: u64 = 2 << 30;
-/// What ends an answer without an end.
+/// Bytes after which an endless answer ends.
 const ENDLESS: usize = 256 << 20;
 
 const HOSTILE: &str = "\u{1b}]0;owned\u{7}\r\n[mysqld]\ninit_file=/evil.sql\n\u{202e}'; DROP DATABASE mysql; -- `$(reboot)`";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// The connection ends after so many bytes of the answer.
+    /// The connection ends after that many bytes of the answer.
     Cut(usize),
     Text,
     Null,
@@ -68,7 +68,7 @@ const LIES: [Lie; 14] = [
 
 #[derive(Default)]
 struct Rule {
-    /// The number of the statement whose answer is replaced, counted over all connections of a run.
+    /// Index of the statement whose answer is replaced, over all connections of a run.
     at: Option<(usize, Lie)>,
     statements: usize,
 }
@@ -89,7 +89,7 @@ impl Rogue {
             for client in listener.incoming().flatten() {
                 let (rule, server) = (Arc::clone(&own), server.clone());
                 std::thread::spawn(move || {
-                    // Either end may hang up at any time.
+                    // Either end may close the connection at any time.
                     let _ =
                         UnixStream::connect(server).and_then(|server| serve(client, server, &rule));
                 });
@@ -102,7 +102,7 @@ impl Rogue {
         })
     }
 
-    /// Begins a run. Returns how many statements the one before had.
+    /// Begins a run. Returns the number of statements of the previous one.
     fn begin(&self, at: Option<(usize, Lie)>) -> usize {
         let mut rule = self.rule.lock().unwrap();
         let before = std::mem::take(&mut *rule);
@@ -111,7 +111,7 @@ impl Rogue {
     }
 }
 
-/// One packet: its payload, and its number.
+/// Reads one packet: sequence number and payload.
 fn packet(stream: &mut UnixStream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
@@ -134,14 +134,14 @@ fn serve(
     mut server: UnixStream,
     rule: &Mutex<Rule>,
 ) -> std::io::Result<()> {
-    // The login as it is.
+    // The login passes unchanged.
     loop {
         let (number, payload) = packet(&mut server)?;
         send(&mut client, number, &payload)?;
         match payload.as_slice() {
             [0, ..] => break,
             [0xff, ..] => return Ok(()),
-            // "The password is known": the end follows.
+            // Cached password: the end of the handshake follows.
             [1, 3] => continue,
             _ => {}
         }
@@ -192,14 +192,14 @@ fn whole_answer(server: &mut UnixStream) -> std::io::Result<Vec<Vec<u8>>> {
     Ok(packets)
 }
 
-/// Gives another answer. Returns whether the connection goes on.
+/// Sends a replaced answer. Returns whether the connection goes on.
 fn told(lie: Lie, answer: &[Vec<u8>], client: &mut UnixStream) -> std::io::Result<bool> {
     let mut number = 0_u8;
     let mut give = |payload: &[u8]| {
         number = number.wrapping_add(1);
         send(client, number, payload)
     };
-    // An answer without rows gets one of two columns.
+    // An answer without rows is replaced by one of two columns.
     let count = match answer[0].as_slice() {
         [count @ 1..=250] => usize::from(*count),
         _ => 2,
@@ -256,7 +256,7 @@ fn told(lie: Lie, answer: &[Vec<u8>], client: &mut UnixStream) -> std::io::Resul
         Lie::File => give(b"\xfb/etc/shadow")?,
         Lie::Done => give(b"\0\0\0\x02\0\0\0")?,
         Lie::Rubbish => {
-            // The rest of which never comes.
+            // The rest of the packet never arrives.
             give(&[0x9d; 700])?;
             return Ok(false);
         }
@@ -336,7 +336,7 @@ pub fn wrong_answers_end_in_words(place: &Place) -> Outcome {
         false => host.disable().map(drop),
     };
     let pool = sql::number(host.server(), "SELECT @@innodb_buffer_pool_size")?;
-    // Whether the extension is on before, and the command.
+    // Whether the extension is on before the command, and the command.
     let commands: [(bool, &[&str]); 14] = [
         (true, &["status"]),
         (true, &["status", "--json"]),
@@ -389,7 +389,7 @@ pub fn wrong_answers_end_in_words(place: &Place) -> Outcome {
         }
     }
     host.disable()?;
-    // A server that denies who it is gets records under other names, so its pool is not put back.
+    // A server that misreports its identity gets records under other names, so that its pool is not restored.
     host.server()
         .sql(&format!("SET GLOBAL innodb_buffer_pool_size = {pool}"))?;
     if place.is_mysql() {

@@ -1,4 +1,4 @@
-//! `bpe verify` against real servers: what it says of damaged pages of data files, and how it saves those that the cache has.
+//! `bpe verify` against real servers: reports damaged pages of data files and saves their cached copies.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -29,7 +29,8 @@ fn verify(
     finish(start_as(server, "root", "verify", arguments)?, code, parts)
 }
 
-/// Damages the sector in the middle of a page that is cached, and nothing else of the file. The page's number, and what it was.
+/// Damages one sector in the middle of a cached page, and nothing else of the file. Returns the page number and the page
+/// before.
 fn damage(server: &Server, file: &File) -> anyhow::Result<(u64, Vec<u8>)> {
     for number in [300, 400, 500, 600, 700] {
         let mut page = vec![0; PAGE];
@@ -102,10 +103,10 @@ fn damaged_sector(place: &Place) -> Outcome {
     ensure!(folder.metadata()?.permissions().mode() & 0o777 == 0o700);
     ensure!(saved_page(&folder, number)? == whole, "the good copy");
     verify(&server, &["--save-pages", &to], 2, &["exists"])?;
-    // Every row is there, of pages that the pool does not hold.
+    // Every row can be read; the pool does not hold its pages.
     ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
     ensure!(fs::read_to_string(server.log())?.contains("is damaged"));
-    // Put back as the documents say, it is well.
+    // Written back as documented, the page is correct.
     file.write_all_at(&saved_page(&folder, number)?, number * PAGE as u64)?;
     file.sync_all()?;
     verify(&server, &[], 0, &["Different   none"])?;

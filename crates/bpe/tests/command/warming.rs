@@ -1,5 +1,5 @@
-//! `bpe warm` between real servers: a physical copy gets as warm as the server that it was made from, from its own data files and
-//! under writes; and what is no copy, is cold, or may not be loaded is told.
+//! `bpe warm` between real servers: a physical copy gets as warm as its origin, from its own data files and under writes. The
+//! command reports a server that is no copy, is cold, or may not be loaded.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Larger than the data.
 const CACHE: u64 = 96 << 20;
-/// Smaller than them.
+/// Smaller than the data.
 const SMALL: u64 = 12 << 20;
-/// Of 2,000 bytes: twice the pool, about 1,200 pages.
+/// Rows of 2,000 bytes: twice the pool, about 1,200 pages.
 const ROWS: u32 = 8_000;
-/// Of as many bytes: about a third of the pool.
+/// Rows of the same size: about a third of the pool.
 const HELD: u32 = 800;
 
 /// The tests of this subject.
@@ -51,7 +51,7 @@ fn data(place: &Place, number: usize) -> PathBuf {
     place.root().join(format!("node-{number}"))
 }
 
-/// The first server, whose data were read several times.
+/// The first server, whose data was read several times.
 fn source(place: &Place) -> anyhow::Result<Server> {
     std::fs::rename(place.data(), data(place, 1))?;
     let server = place.start(options(place, 1)?)?;
@@ -138,11 +138,11 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
             .as_deref()
             == Some("0")
     );
-    // What was loaded was not asked for.
+    // Loading counts no misses.
     let misses = sql::figure(&second, "misses")? - before;
     ensure!(misses < 100, "{misses} misses");
 
-    // It serves, and its own writes drop what they touch.
+    // The cache serves, and the server's own writes drop the pages they touch.
     let from = sql::figure(&second, "data_reads")?;
     sql::read_all(&mut second.connect()?, "d.t", ROWS)?;
     let of_disk = sql::figure(&second, "data_reads")? - from;
@@ -172,7 +172,7 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
 
     follows(&first, &second)?;
     what_the_pool_holds_is_listed(place, &first, &second)?;
-    // Warmth goes with the pages.
+    // Warmth falls with the pages.
     second.sql("TRUNCATE TABLE d.t")?;
     sql::wait_until("it is less warm", Duration::from_secs(60), || {
         Ok(percent(&second)? < 50.0)
@@ -186,7 +186,7 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What `heat` answers is what `warm-put` takes; malformed lists are refused, and arguments of older versions are unknown.
+/// `warm-put` takes the answer of `heat`; malformed lists are refused, and arguments of older versions are unknown.
 fn sql_alone_carries_a_list(place: &Place) -> Outcome {
     let first = source(place)?;
     copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
@@ -235,7 +235,7 @@ fn sql_alone_carries_a_list(place: &Place) -> Outcome {
         percent(&second)? >= 95.0 && status["age_seconds"].as_u64() >= Some(7),
         "{status}"
     );
-    // With nothing put it ends, and the list stays.
+    // Without a new list, the load ends and the previous list stays.
     let answer = sql::report(&second, "warm-load 0")?;
     ensure!(
         answer["pages"] == 0 && percent(&second)? >= 95.0,
@@ -258,7 +258,7 @@ fn sql_alone_carries_a_list(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// What becomes hot on the one becomes warm on the other, and it stays warm when the one is gone.
+/// Pages that become hot on the first server become warm on the second, and stay warm when the first is gone.
 fn follows(first: &Server, second: &Server) -> Outcome {
     let mut follower = command(&["--io-capacity", "5000", "--follow", "--every", "5"])
         .arg("--from")
@@ -273,20 +273,20 @@ fn follows(first: &Server, second: &Server) -> Outcome {
             Ok(state()? == "loaded")
         })?;
         let before = listed()?;
-        // Both get it, as replication would bring it.
+        // Both get the table, as replication would bring it.
         for server in [first, second] {
             sql::fill(&mut server.connect()?, "d.later", 2000, 2000, "")?;
         }
         let mut connection = first.connect()?;
         sql::read_all(&mut connection, "d.later", 2000)?;
-        // Out of the pool and into the cache, which alone is listed.
+        // Out of the pool and into the cache: only cached pages are listed.
         sql::read_all(&mut connection, "d.t", ROWS)?;
         sql::wait_until("a later round", Duration::from_secs(60), || {
             Ok(listed()? > before + 50 && state()? == "loaded")
         })?;
         let warmth = percent(second)?;
         ensure!(warmth > 90.0, "{warmth} %");
-        // An administrator has had enough of it.
+        // An administrator stops the loading.
         second.sql("SET GLOBAL bpe_warm_io_capacity = 0")?;
         std::thread::sleep(Duration::from_secs(12));
         let capacity = second.value("SELECT @@GLOBAL.bpe_warm_io_capacity")?;
@@ -298,13 +298,13 @@ fn follows(first: &Server, second: &Server) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     done.with_context(|| said.clone())?;
     ensure!(said.contains("pages listed in"), "{said}");
-    // A command that was killed is in nobody's way.
+    // A killed command does not block the next one.
     expect(
         warm(first, second, &["--io-capacity", "5000"])?,
         0,
         &["Warm"],
     )?;
-    // It ends as `systemctl stop` asks it to, and what it has set is as before.
+    // SIGTERM, as `systemctl stop` sends it, ends the command, which restores the setting.
     let mut follower = begin(
         first,
         second,
@@ -327,13 +327,13 @@ fn follows(first: &Server, second: &Server) -> Outcome {
     Ok(())
 }
 
-/// A table that is in InnoDB's pool alone is made warm if that is asked for.
+/// A table that only InnoDB's pool holds becomes warm with `--pool`.
 fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server) -> Outcome {
     // By default MariaDB keeps more pages free than this pool has.
     first.sql("SET GLOBAL innodb_lru_scan_depth = 100")?;
-    // A page that is used again at once stays when the server reads its dictionary.
+    // A page used again at once stays when the server reads its dictionary.
     first.sql("SET GLOBAL innodb_old_blocks_time = 0")?;
-    // Bypassed, the extension does not get what is flushed and read meanwhile.
+    // Bypass: the extension does not admit the pages that are flushed and read in the next steps.
     first.sql("SET GLOBAL bpe_bypass = ON")?;
     for server in [first, second] {
         sql::fill(&mut server.connect()?, "d.held", HELD, 2000, "")?;
@@ -374,7 +374,7 @@ fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server)
     needs_rights(place, first)
 }
 
-/// The list needs PROCESS on the serving server, and fingerprints of pages the right to SET GLOBAL there.
+/// The list needs PROCESS on the serving server, and page fingerprints need the privilege for SET GLOBAL there.
 fn needs_rights(place: &Place, first: &Server) -> Outcome {
     first.sql("CREATE USER nobody@localhost")?;
     let saved = first.socket().with_file_name("never");
@@ -417,7 +417,7 @@ fn needs_rights(place: &Place, first: &Server) -> Outcome {
     Ok(())
 }
 
-/// The same table by other statements, as in a replica that was loaded from a dump.
+/// The same table, filled by other statements, as on a replica loaded from a dump.
 fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     let other = place.root().join("other");
     let status = Command::new("cp")
@@ -439,7 +439,7 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     let told = warm(&first, &second, &["--io-capacity", "5000"])?;
     expect(told, 1, &["no physical copy", "--by-name"])?;
     ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
-    // A new cache is empty, unless pages are written meanwhile.
+    // A new cache is empty, unless dirty pages are written in the meantime.
     sql::write_dirty_pages(&second)?;
     cache_made_anew(&second, 80 << 20)?;
     let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
@@ -455,7 +455,7 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
         compared.wrong == 0 && compared.compared > 400,
         "{compared:?}"
     );
-    // What cannot be reached, or is not on.
+    // A server that cannot be reached, or whose extension is off.
     second.sql("SET GLOBAL bpe_enabled = OFF")?;
     let told = warm(&second, &first, &[])?;
     expect(told, 1, &["--from", "the extension is disabled"])?;
@@ -471,8 +471,8 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A smaller cache takes the hottest pages, those beyond the end of a file are skipped, and servers that die meanwhile are told. No
-/// page is wrong after any of it.
+/// A smaller cache takes the hottest pages, pages beyond the end of a file are skipped, and the command reports servers that
+/// die. No page is wrong after any of it.
 fn ends_that_differ_or_die(place: &Place) -> Outcome {
     let first = source(place)?;
     copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
@@ -485,7 +485,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     is_right(&second)?;
     second.stop()?;
 
-    // The other's file grows, and this one does not.
+    // The first server's file grows, the second one's does not.
     let second = place.start(options(place, 2)?)?;
     sql::expect_state(&second, "active")?;
     let mut connection = first.connect()?;
@@ -509,7 +509,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     })?;
     is_right(&second)?;
 
-    // The one that is made warm dies.
+    // The server that is being loaded dies.
     cache_made_anew(&second, 84 << 20)?;
     let mut slow = begin(&first, &second, &["--io-capacity", "1"])?;
     loads_by(&mut slow, &second)?;
@@ -522,7 +522,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
         output.status
     );
 
-    // Then the one that is warm. The list is there, and is loaded.
+    // The source dies. The list was transferred before, and is loaded.
     std::fs::remove_dir_all(place.root().join("cache-2"))?;
     let second = place.start(options(place, 2)?)?;
     sql::expect_state(&second, "active")?;
@@ -539,7 +539,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
             Ok(sql::status(&second, "warm_state")? == "loaded")
         })
     });
-    // It goes on, and says so after a round.
+    // The command goes on, and reports the failure after a round.
     std::thread::sleep(Duration::from_secs(15));
     let goes_on = follower.try_wait()?.is_none();
     follower.kill()?;
@@ -553,8 +553,8 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A replica whose applying is held up needs its disk for catching up: a tenth is left to loading until it has. The lock that holds it
-/// up holds up nothing else, although MySQL has not opened that table yet.
+/// A replica whose applier is blocked needs its disk to catch up: loading gets a tenth until then. The blocking lock blocks
+/// nothing else, although MySQL has not opened that table yet.
 fn a_standby_that_falls_behind(place: &Place) -> Outcome {
     let pause = |seconds| std::thread::sleep(Duration::from_secs(seconds));
     let nodes = [1, 2].map(|number| Node {
@@ -578,7 +578,7 @@ fn a_standby_that_falls_behind(place: &Place) -> Outcome {
     pause(3);
     let mut warming = begin(&first, &second, &["--io-capacity", "4"])?;
     loads(&second)?;
-    // The command looks every two seconds, and one look alone tells nothing.
+    // The command checks every two seconds, and needs more than one check.
     pause(7);
     let before = sql::summary_figure(&second, "/warm/reads")?;
     pause(10);
@@ -614,7 +614,7 @@ fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::
     command.spawn().context("bpe")
 }
 
-/// Another size, and an empty cache of that size.
+/// Sets another size, and waits for an empty cache of that size.
 fn cache_made_anew(server: &Server, bytes: u64) -> Outcome {
     server.sql(&format!("SET GLOBAL bpe_size = {bytes}"))?;
     sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
@@ -622,7 +622,7 @@ fn cache_made_anew(server: &Server, bytes: u64) -> Outcome {
     })
 }
 
-/// As [`loads`], as long as the command is at it.
+/// As [`loads`], while the command runs.
 fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
     sql::wait_until("it loads", Duration::from_secs(100), || {
         if let Some(status) = command.try_wait()? {
@@ -641,12 +641,12 @@ fn is_loading(server: &Server) -> anyhow::Result<bool> {
     Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
 }
 
-/// Waits until a list is there, and is not loaded yet.
+/// Waits until a list is there and is not loaded yet.
 fn loads(server: &Server) -> Outcome {
     sql::wait_until("it loads", Duration::from_secs(100), || is_loading(server))
 }
 
-/// All that is cached is as in the data files.
+/// All cached pages match the data files.
 fn is_right(server: &Server) -> Outcome {
     let mut compared = Compared::default();
     compare_cached(server, &mut compared)?;

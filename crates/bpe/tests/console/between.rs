@@ -1,4 +1,4 @@
-//! Something between the console and a server, which does what networks and servers do when a certain statement passes.
+//! A proxy between the console and a server. It injects failures of networks and servers when a given statement passes.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,15 +11,15 @@ use private_server::SocketPath;
 
 /// What happens when the statement passes.
 pub enum Then {
-    /// The server does it; the connection is cut before its answer.
+    /// The server executes the statement; the connection is cut before its answer.
     Cut,
-    /// The same, and from then on nobody gets in.
+    /// As `Cut`, and later logins fail.
     CutAndShut,
-    /// The server does it; its answer is replaced by one that it was interrupted.
+    /// The server executes the statement; the answer is replaced by an interruption.
     Interrupt,
-    /// It does not reach the server, and there is no answer.
+    /// The statement does not reach the server, and gets no answer.
     Hang,
-    /// The server gets it, and this is done at that moment.
+    /// The server gets the statement, and the closure runs at that moment.
     Do(Box<dyn FnOnce() + Send>),
 }
 
@@ -30,7 +30,7 @@ struct Shared {
     is_shut: AtomicBool,
 }
 
-/// Its socket takes the place of the server's.
+/// Its socket replaces the server's for the clients.
 pub struct Between {
     pub socket: PathBuf,
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ impl Between {
         })
     }
 
-    /// Leads to this server from now on.
+    /// Forwards to this server from now on.
     pub fn lead_to(&self, server: &Path) {
         server.clone_into(&mut self.shared.server.lock().unwrap());
         self.shared.is_shut.store(false, Ordering::SeqCst);
@@ -74,12 +74,12 @@ impl Between {
         self.shared.is_shut.store(false, Ordering::SeqCst);
     }
 
-    /// Once, when a statement with this text passes.
+    /// Sets the rule for the next statement with this text. It applies once.
     pub fn at(&self, text: &str, then: Then) {
         *self.shared.rule.lock().unwrap() = Some((text.as_bytes().to_vec(), then));
     }
 
-    /// Whether that has happened.
+    /// Whether the rule has been applied.
     pub fn has_happened(&self) -> bool {
         self.shared.rule.lock().unwrap().is_none()
     }
@@ -118,7 +118,7 @@ fn answers(
             break;
         }
     }
-    // Also when there is an answer that must not arrive.
+    // Also where an answer must not arrive.
     let _ = client.shutdown(Shutdown::Both);
     let _ = server.shutdown(Shutdown::Both);
 }
@@ -136,7 +136,7 @@ fn statements(
         let said = &buffer[..length];
         match shared.taken(said) {
             Some(Then::Hang) => {
-                // Until the client hangs up.
+                // Until the client closes the connection.
                 while let Ok(1..) = client.read(&mut buffer) {}
                 break;
             }
@@ -163,7 +163,7 @@ fn statements(
 }
 
 impl Shared {
-    /// What is to happen with this, which then does not happen again.
+    /// Takes the rule if it applies to this statement; it does not apply again.
     fn taken(&self, said: &[u8]) -> Option<Then> {
         let mut rule = self.rule.lock().unwrap();
         let applies = rule

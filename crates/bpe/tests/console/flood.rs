@@ -1,4 +1,4 @@
-//! Checks and pages beside callers that take up connections.
+//! Health checks and pages while other callers exhaust the connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,22 +15,22 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::open;
 
-/// Connections that are held open without a request.
+/// Connections held open without a request.
 const IDLE: usize = 10_000;
-/// Idle connections that are opened anew in a second, after that.
+/// Idle connections opened per second after that.
 const REOPENED: usize = 200;
-/// Requests with wrong tokens in a second.
+/// Requests with wrong tokens per second.
 const WRONG_TOKENS: usize = 1000;
-/// Checks that are timed in a round.
+/// Checks timed in a round.
 const CHECKS: usize = 100;
-/// Rounds. One may be hurt by what else the machine does.
+/// Rounds. Other load of the machine may disturb one of them.
 const ROUNDS: usize = 3;
-/// Time limit of the promise.
+/// Documented time limit.
 const LIMIT: Duration = Duration::from_millis(100);
 /// Time limit that holds in each round.
 const ALWAYS: Duration = Duration::from_secs(1);
 
-/// Threads of a flood, which end when it is dropped.
+/// Threads of a flood, ended on drop.
 struct Flood {
     is_over: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -46,7 +46,7 @@ impl Flood {
         }
     }
 
-    /// Sends a text on a new connection so many times a second, and holds the last of these connections.
+    /// Sends `text` on a new connection `a_second` times a second, and holds the last of these connections.
     fn repeat(&mut self, a_second: usize, held: Vec<TcpStream>, address: SocketAddr, text: &str) {
         let (is_over, count) = (Arc::clone(&self.is_over), Arc::clone(&self.count));
         let (mut held, text) = (held, text.to_owned());
@@ -73,7 +73,7 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, Duration::from_secs(5))
 }
 
-/// So many connections at once.
+/// Opens `count` connections at once.
 fn connect_all(address: SocketAddr, count: usize) -> anyhow::Result<Vec<TcpStream>> {
     (0..count).map(|_| Ok(connect(address)?)).collect()
 }
@@ -87,7 +87,7 @@ impl Drop for Flood {
     }
 }
 
-/// Status, and how long it took from the connection on.
+/// Returns the status, and the time from the connection on.
 fn ask(address: SocketAddr, path: &str, headers: &str) -> anyhow::Result<(u16, Duration)> {
     let begin = Instant::now();
     let mut stream = connect(address)?;
@@ -136,7 +136,7 @@ pub fn checks_are_answered_beside_a_flood() -> Outcome {
     );
     let held = connect_all(console.address, 100)?;
     flood.repeat(WRONG_TOKENS, held, console.address, &wrong);
-    // Until both listeners have closed what is too much.
+    // Until both listeners have closed the surplus.
     let begin = Instant::now();
     for (address, path, headers) in [
         (health, "/ready?server=main", ""),
@@ -177,7 +177,7 @@ pub fn checks_are_answered_beside_a_flood() -> Outcome {
     Ok(())
 }
 
-/// An address is one caller, a wrong token costs time, and checks answer for no foreign name.
+/// All connections of an address count as one caller, a wrong token costs time, and checks refuse foreign host names.
 pub fn strangers_are_bounded() -> Outcome {
     let folder = tempfile::tempdir()?;
     let [[port]] = free_ports()?;

@@ -1,4 +1,4 @@
-//! What becomes of a change when connection or server go in the middle of it, at a known statement.
+//! A change whose connection or server is lost in the middle of it, at a known statement.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use super::between::{Between, Then};
 use super::{POOL, cache, open, pool};
 
-/// Of both servers.
+/// Prefix of the statement for both servers.
 const INSTALL: &str = "INSTALL ";
 const RESIZE: &str = "SET GLOBAL innodb_buffer_pool_size";
 /// Seconds that these consoles wait for a statement.
 const PATIENCE: &str = "2";
 
-/// A server in whose plugin directory the library lies: behind something, no file of it can be written.
+/// Options of a server that has the library in its plugin directory: the console cannot write server files through a proxy.
 fn options(place: &Place) -> anyhow::Result<Options> {
     Ok(place.installable()?.buffer_pool(POOL))
 }
@@ -42,7 +42,7 @@ fn on(place: &Place) -> Value {
     json!({"action": "on", "path": cache(place), "size": "64M"})
 }
 
-/// States of the steps by the first word of each state.
+/// The first word of each step's state.
 fn states(task: &Value) -> Vec<&str> {
     let steps = task["steps"].as_array().map_or(&[][..], Vec::as_slice);
     steps
@@ -69,7 +69,7 @@ fn expect_failed(task: &Value, parts: &[&str]) -> Outcome {
     expect(&(0, task.clone()), 0, parts)
 }
 
-/// Nothing of the extension is on the server, but the library.
+/// Nothing of the extension is on the server, except the library.
 fn expect_clean(place: &Place, server: &Server) -> Outcome {
     ensure!(server.status("bpe%")?.is_empty(), "the plugin is there");
     ensure!(pool(server)? == POOL, "the pool is {}", pool(server)?);
@@ -82,7 +82,7 @@ fn expect_clean(place: &Place, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// Undoes all of it, to the end.
+/// Undoes everything, and checks that nothing remains.
 fn uninstall(console: &Console, place: &Place, server: &Server) -> Outcome {
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done", "{task}");
@@ -115,7 +115,7 @@ fn enable(place: &Place, between: &Between) -> anyhow::Result<Output> {
     )
 }
 
-/// A connection that is lost takes nothing along: console and command log in once more and put everything back.
+/// Nothing remains after a lost connection: console and command log in once more and restore everything.
 pub fn a_connection_is_cut(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
@@ -148,7 +148,7 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
         expect_clean(place, &server).with_context(|| format!("cut at {statement}: {said}"))?;
     }
 
-    // Where nobody gets in any more, it is said what remains, and what undoing needs is kept.
+    // If a new login fails, the command reports what remains, and keeps the record for undoing.
     between.at(RESIZE, Then::CutAndShut);
     let enabled = enable(place, &between)?;
     let said = String::from_utf8_lossy(&enabled.stderr).into_owned();
@@ -193,7 +193,7 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
         sql::number(&server, "SELECT @@bpe_size")? == 64 << 20,
         "{task}"
     );
-    // The pool is a matter of memory alone.
+    // Resizing the pool affects memory only.
     between.at(RESIZE, Then::Cut);
     let task = console.switch(json!({"action": "on"}))?;
     ensure!(
@@ -207,12 +207,12 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server that hangs is waited for so long, and no longer.
+/// A server that hangs is waited for until the timeout, and no longer.
 pub fn a_change_hangs(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
     let console = console(place, &between)?;
-    // The statement never gets there.
+    // The statement never reaches the server.
     between.at("SET GLOBAL bpe_enabled", Then::Hang);
     let task = console.switch(on(place))?;
     expect_failed(
@@ -226,7 +226,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     expect_steps(&task, "undone")?;
     expect_clean(place, &server)?;
 
-    // A statement hangs in the server, which is otherwise well: it is ended, or it would go on after the rollback.
+    // One statement hangs in a healthy server. It must be killed, or it would take effect after the rollback.
     let mut holder = server.connect()?;
     let (release, released) = std::sync::mpsc::channel::<()>();
     let (gone, holder_is_gone) = std::sync::mpsc::channel::<()>();
@@ -261,7 +261,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     let _ = holder_is_gone.recv();
     expect_clean(place, &server)?;
 
-    // The server as a whole hangs, and goes on later.
+    // The whole server hangs, and recovers later.
     let pid = i32::try_from(server.pid())?;
     let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
     let signal = move |signal| rustix::process::kill_process(pid, signal);
@@ -284,7 +284,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
             "does not answer at the moment",
         ],
     )?;
-    // What the sampler knows of the time before is what pages get.
+    // Pages get the sampler's figures from before the hang.
     console.wait("it answers again", |server| server["reachable"] == true)?;
     sql::wait_until("the log tells", Duration::from_secs(60), || {
         Ok(console
@@ -294,7 +294,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
                 .events()?
                 .contains("part of the interrupted change remains"))
     })?;
-    // The turn was given back each time: there are as many as before, and the next change may begin.
+    // Each change released its turn: requests are answered as before, and the next change may begin.
     for _ in 0..4 {
         console.get("/api/servers/main/details")?;
     }
@@ -319,7 +319,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache disk that can be made to hang, and the request to switch on with it. Its socket must outlive it.
+/// A cache disk that hangs on request, and the request that enables the extension on it. The socket must outlive the volume.
 fn hanging_disk(place: &Place) -> anyhow::Result<(SocketPath, Volume, Value)> {
     let (backing, folder) = (place.root().join("backing"), place.root().join("volume"));
     let control = SocketPath::of(place.root(), "volume.sock")?;
@@ -338,19 +338,19 @@ fn hanging_disk(place: &Place) -> anyhow::Result<(SocketPath, Volume, Value)> {
 
 const STALL: &str = "stall 600s";
 
-/// Statements like this that the server is at.
+/// Query for the session that executes a statement like this.
 fn at_work(like: &str) -> String {
     format!("SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE INFO LIKE '{like}%'")
 }
 
-/// A statement that goes on after KILL: what is undone beside it is not said to be as it was.
+/// A statement ignores KILL: the console does not report the rollback beside it as complete.
 pub fn a_statement_goes_on(place: &Place) -> Outcome {
     let (socket, volume, on) = hanging_disk(place)?;
     let control = socket.path().to_owned();
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
     let console = console(place, &between)?;
-    // Switching on, which comes next, looks at no KILL while it waits for the disk.
+    // The next statement, which enables the extension, ignores KILL while it waits for the disk.
     between.at(
         "SET GLOBAL bpe_size",
         Then::Do(Box::new(move || {
@@ -382,7 +382,7 @@ pub fn a_statement_goes_on(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A statement that is done, and answered as if it were not, as one may be that was killed meanwhile.
+/// A statement that is done but reported as interrupted, as can happen to a statement killed at its end.
 pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
@@ -415,7 +415,7 @@ pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Connections until there is no room for another in the queue of a server that is stopped.
+/// Opens connections until the queue of a stopped server is full.
 fn fill_queue(socket: &Path) -> anyhow::Result<Vec<OwnedFd>> {
     let address = SocketAddrUnix::new(socket)?;
     let mut all = Vec::new();
@@ -430,7 +430,7 @@ fn fill_queue(socket: &Path) -> anyhow::Result<Vec<OwnedFd>> {
     }
 }
 
-/// A server that is stopped, with its queue of connections full, holds nobody up for good.
+/// A stopped server with a full queue of connections blocks no request permanently.
 pub fn nobody_gets_in(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let console = open(place.root(), server.socket(), &[])?;
@@ -457,7 +457,7 @@ pub fn nobody_gets_in(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The server is killed when it has just been told to make its pool smaller.
+/// The server is killed right after it was told to shrink its pool.
 pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
@@ -482,7 +482,8 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     )?;
     expect_steps(&task, "remains")?;
     server.kill();
-    // What the server keeps is as it was told: the plugin, off, beside a pool of its old size; and the record knows of it.
+    // The server persists the state it was told: plugin installed, off, with a pool of the former size. The record still
+    // exists.
     let server = place.start(options(place)?)?;
     between.lead_to(server.socket());
     ensure!(pool(&server)? == POOL && records(place).len() == 1);
@@ -499,7 +500,7 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
         "{events}"
     );
 
-    // By variables, which go with the server.
+    // By variables, whose values end with the server.
     between.at(RESIZE, kill(&server)?);
     let task = console.switch(on(place))?;
     note(format!("killed while switching on: {}", task["error"]));
@@ -518,7 +519,7 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     console.wait("it is back", |server| server["state"] == "disabled")?;
     ensure!(pool(&server)? == POOL);
 
-    // Once more, to the end; then all of it is undone.
+    // Once more, to the end; then undo all of it.
     let task = console.switch(on(place))?;
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     sql::expect_state(&server, "active")?;
@@ -527,7 +528,8 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     killed_beside_its_files(place, server)
 }
 
-/// The same on the server's own host, where files are written, too; at a moment near to it that nobody chooses.
+/// The same on the server's own host, where option files are written as well. The kill hits an arbitrary moment near the
+/// resize.
 fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     let files = place.root().join("conf");
     std::fs::create_dir(&files)?;
@@ -536,7 +538,7 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     console.wait("it answers", |server| server["reachable"] == true)?;
     let (status, task) = console.ask("POST", "/api/servers/main/switch", Some(on(place)))?;
     ensure!(status == 202, "{task}");
-    // The record has the size before the server is told.
+    // The record gets the size before the server does.
     let begun = Instant::now();
     let is_noted = || {
         let text = records(place).first().map(std::fs::read_to_string);
@@ -557,8 +559,8 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     ));
     let server = place.start(options(place)?)?;
     ensure!(pool(&server)? == POOL);
-    // What is kept over a restart may have moved from the server to the file already, which this server does not read. The file is
-    // put back without the server.
+    // The persistent settings may have moved from the server to the option file already, which this server does not read. The
+    // console restores the file without the server.
     let known = "SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe'";
     if sql::number(&server, known)? == 0 {
         let error = task["error"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `bpe console` against real servers: who gets in, what the switch does and refuses, what happens when a server goes
-//! away, and what pages cost a server.
+//! `bpe console` against real servers: access, what the switch does and refuses, a server that goes away, and the cost of open
+//! pages for a server.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -116,7 +116,7 @@ fn only_its_own_pages_get_in() -> Outcome {
     ensure!(status(&[])? == 401);
     ensure!(status(&[("Authorization", "Bearer wrong")])? == 401);
     ensure!(status(&[("Authorization", &bearer[..bearer.len() - 1])])? == 401);
-    // Nobody learns what there is without the token.
+    // Without the token, existing and unknown paths get the same answer.
     ensure!(console.raw("GET", "/api/nothing", &[], "")?.0 == 401);
     ensure!(
         console
@@ -159,7 +159,7 @@ fn only_its_own_pages_get_in() -> Outcome {
     ensure!(console.ask("GET", "/api/servers/other/live", None)?.0 == 404);
     ensure!(console.ask("GET", "/api/tasks/7", None)?.0 == 404);
     ensure!(console.ask("DELETE", "/api/servers", None)?.0 == 405);
-    // Load is put on servers by another command; the page asks all the same.
+    // Only `bpe-lab` generates load; the page requests this path anyway.
     ensure!(console.get("/api/experience")?["available"] == false);
     for path in ["run", "stop"] {
         let answer = console.ask("POST", &format!("/api/experience/{path}"), Some(json!({})))?;
@@ -167,7 +167,7 @@ fn only_its_own_pages_get_in() -> Outcome {
     }
     ensure!(console.ask("GET", "/api/experience/run", None)?.0 == 405);
     ensure!(console.ask("GET", "/api/experience/more", None)?.0 == 404);
-    // The page, or what is said in its place, has the same headers.
+    // The page, or the text in its place, has the same headers.
     let (status, head, _) = console.raw("GET", "/", &[], "")?;
     ensure!([200, 503].contains(&status), "{status}");
     for part in [
@@ -181,7 +181,7 @@ fn only_its_own_pages_get_in() -> Outcome {
     }
     ensure!(!head.contains("access-control"), "{head}");
     ensure!(console.raw("GET", "/../../../etc/passwd", &[], "")?.0 == 404);
-    // A server that is not there is shown as such.
+    // A server that cannot be reached is shown as such.
     console.wait("it was looked for", |server| {
         server["error"] != "not asked yet"
     })?;
@@ -265,7 +265,7 @@ fn the_switch(place: &Place) -> Outcome {
         "{shown}"
     );
 
-    // What cannot work is refused before anything is changed.
+    // An impossible change is refused before anything is changed.
     let plan =
         |id: &str, body: Value| console.ask("POST", &format!("/api/servers/{id}/plan"), Some(body));
     let on = json!({"action": "on", "path": cache(place), "size": "128M"});
@@ -330,7 +330,7 @@ fn the_switch(place: &Place) -> Outcome {
     sql::expect_state(&server, "active")?;
     ensure!(pool(&server)? < POOL, "the pool is lowered");
 
-    // Settings: the server decides, and all of them or none are set.
+    // Settings: the server decides, and sets all of them or none.
     expect(
         &settings(json!({"bpe_io_capacity": 5000, "bpe_compression": "zip"}))?,
         422,
@@ -385,7 +385,7 @@ fn the_switch(place: &Place) -> Outcome {
         200,
         &["\"bpe_io_capacity\":5000"],
     )?;
-    // What the server takes, and the extension cannot be built from.
+    // A value that the server accepts, but the extension cannot be built with.
     expect(
         &settings(json!({"bpe_memory_limit": 4096}))?,
         422,
@@ -423,7 +423,7 @@ fn the_switch(place: &Place) -> Outcome {
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     ensure!(sql::number(&server, "SELECT @@bpe_size")? == 96 * MIB);
 
-    // All of it undone.
+    // Undo all of it.
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done", "{task}");
     ensure!(pool(&server)? == POOL && server.status("bpe%")?.is_empty());
@@ -450,7 +450,7 @@ fn a_server_goes_and_comes(place: &Place) -> Outcome {
     let mut live = console.live()?;
     ensure!(live.any(|line| line["type"] == "figures"));
 
-    // It goes away in the middle of enabling: when the library has been written.
+    // The server dies in the middle of enabling, after the library was written.
     let written = place.root().join("run/plugins/bpe.so");
     let body = json!({"action": "on", "path": cache(place), "size": "64M"});
     let (status, task) = console.ask("POST", "/api/servers/main/switch", Some(body.clone()))?;
@@ -480,7 +480,7 @@ fn a_server_goes_and_comes(place: &Place) -> Outcome {
     let asked = console.ask("POST", "/api/servers/main/plan", Some(body.clone()))?;
     expect(&asked, 502, &["cannot connect"])?;
 
-    // It comes back by itself, its state is said, and switching on works.
+    // The console reconnects automatically and reports the state, and switching on works.
     let server = start(place)?;
     ensure!(
         live.any(|line| line["type"] == "figures"),
@@ -534,7 +534,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
             .option("--performance-schema-users-size=10"),
     )?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-    // An account of its own, so that its statements can be counted.
+    // A separate account, so that its statements can be counted.
     server.sql("CREATE USER console@localhost")?;
     let denied = open(place.root(), server.socket(), &["--user=console"])?;
     let details = denied.get("/api/servers/main/details")?;
@@ -554,7 +554,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
     server.sql(grant)?;
     let console = open(place.root(), server.socket(), &["--user=console"])?;
     const SECONDS: usize = 4;
-    /// Looked at now and then, whoever watches; and what this test asks itself.
+    /// Periodic statements that are independent of open pages, and the statements of this test itself.
     const BESIDES: u64 = 12;
     let during = |page: &mut dyn Iterator<Item = Value>| -> anyhow::Result<u64> {
         let before = statements(&server)?;
@@ -581,7 +581,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
         );
     }
     share_under_load(place, &server, &mut page)?;
-    // What pages ask for at the same time is asked for once.
+    // The console combines identical requests of pages into one.
     console.get("/api/servers/main/details")?;
     let before = statements(&server)?;
     for _ in 0..20 {
@@ -603,7 +603,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// With 21 pages open the console's statements are less than 2 % of the server's.
+/// With 21 pages open, the console sends less than 2 % of the server's statements.
 fn share_under_load(
     place: &Place,
     server: &Server,
@@ -619,7 +619,7 @@ fn share_under_load(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'sbtest'",
         )? >= 2)
     })?;
-    // What was shown before was sent before.
+    // Figures lag the statements: wait for the first figures under load.
     let mut figures =
         page.filter(|line| line["type"] == "figures" && line["qps"].as_f64() > Some(100.0));
     figures.next().context("the load is shown")?;
@@ -657,7 +657,7 @@ fn mysql_switches_too(place: &Place) -> Outcome {
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
-    // A size that the administrator has persisted is none of the switch's.
+    // A pool size that the administrator has persisted stays outside the switch.
     server.sql(&format!("SET PERSIST innodb_buffer_pool_size = {POOL}"))?;
     let enabled = Command::new(env!("CARGO_BIN_EXE_bpe"))
         .args(["enable", "--no-defaults", "--user=root", "--keep-pool"])

@@ -1,4 +1,4 @@
-//! What is done is what was shown: a plan is confirmed with its digest, and refused when it is no longer true.
+//! The console executes the plan that was shown: the digest confirms a plan, and an outdated plan is refused.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{MIB, POOL, cache, library_path, open, pool, start};
 
-/// The plan for this, and the request that confirms it.
+/// The plan for the request, and the request that confirms it.
 fn shown(console: &Console, request: &Value) -> anyhow::Result<(Value, Value)> {
     let path = "/api/servers/main/plan";
     let (status, plan) = console.ask("POST", path, Some(request.clone()))?;
@@ -22,7 +22,7 @@ fn shown(console: &Console, request: &Value) -> anyhow::Result<(Value, Value)> {
     Ok((plan, confirmed))
 }
 
-/// It is refused, these parts are said to differ, and the plan as it is now comes along.
+/// The confirmation is refused, names these parts as different, and returns the current plan.
 fn expect_refused(console: &Console, confirmed: &Value, parts: &[&str]) -> anyhow::Result<Value> {
     let path = "/api/servers/main/switch";
     let answer = console.ask("POST", path, Some(confirmed.clone()))?;
@@ -59,7 +59,7 @@ pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
         Ok(())
     };
 
-    // What changes by itself does not count: time, free space, the server's own figures.
+    // Values that vary without a change do not count: time, free space, the server's own figures.
     let (first, confirmed) = shown(&console, &on)?;
     fs::write(place.cache().join("other"), vec![1; 3 << 20])?;
     server.sql("CREATE DATABASE other")?;
@@ -68,7 +68,7 @@ pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
     let (second, _) = shown(&console, &on)?;
     ensure!(first == second, "{first} {second}");
     fs::remove_file(place.cache().join("other"))?;
-    // Somebody sets the pool, and the plan counted from what it was.
+    // Another session resizes the pool, and the plan was based on the former size.
     server.sql(&format!(
         "SET GLOBAL innodb_buffer_pool_size = {}",
         POOL - 8 * MIB
@@ -78,7 +78,7 @@ pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
     ensure!(server.status("bpe%")?.is_empty(), "nothing was done");
     ensure!(!place.root().join("state").exists(), "nothing was written");
     server.sql(&format!("SET GLOBAL innodb_buffer_pool_size = {POOL}"))?;
-    // Nor is it another wish that was confirmed.
+    // A digest confirms no other request.
     let mut other = confirmed.clone();
     other["size"] = json!("96M");
     expect_refused(&console, &other, &["request"])?;
@@ -88,13 +88,13 @@ pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
     done(&confirmed)?;
     sql::expect_state(&server, "active")?;
 
-    // Two pages want the same: the second one is told that it is done.
+    // Two pages send the same request: the second one learns that it is done.
     let (_, confirmed) = shown(&console, &off)?;
     done(&confirmed)?;
     let plan = expect_refused(&console, &confirmed, &["settings", "plan"])?;
     ensure!(plan["changes"] == json!([]), "{plan}");
     sql::expect_state(&server, "disabled")?;
-    // Another one has set what the cache is built from.
+    // Another session has changed a setting that the cache is built from.
     let on = json!({"action": "on"});
     let (_, confirmed) = shown(&console, &on)?;
     server.sql(&format!("SET GLOBAL bpe_size = {}", 96 * MIB))?;
@@ -104,7 +104,7 @@ pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
     confirmed["digest"] = plan["digest"].clone();
     done(&confirmed)?;
 
-    // What was possible is so no more.
+    // A change that was possible no longer is.
     done(&shown(&console, &off)?.1)?;
     let folder = place.root().join("elsewhere");
     fs::create_dir(&folder)?;

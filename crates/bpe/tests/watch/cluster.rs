@@ -1,5 +1,5 @@
-//! Servers that belong together: what the command and the console say of each, that a change goes from one to the next and stops
-//! where it must, and that nothing of it reaches another server.
+//! Clusters: `bpe` and the console report each server, change one server after the other, and stop where they must. Nothing
+//! that belongs to one server reaches another.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ pub fn suite() -> Suite {
         .with(Flavour::MySql97, "roles_on_mysql", roles_on_mysql)
 }
 
-/// Two servers in the folder of a place, and the file that names them.
+/// Two servers in the place's directory, and the file that names them.
 struct Two<'a> {
     place: &'a Place,
     ports: [[u16; 3]; 2],
@@ -69,7 +69,7 @@ impl<'a> Two<'a> {
         self.place.root().join(format!("cache-{node}"))
     }
 
-    /// The library lies in the plugin directory, and is not loaded.
+    /// The library is in the plugin directory, and the plugin is not loaded.
     fn options(&self, node: usize) -> anyhow::Result<Options> {
         let options = self
             .place
@@ -88,14 +88,15 @@ impl<'a> Two<'a> {
         })
     }
 
-    /// On a copy of the empty data directory.
+    /// Starts a server on a copy of the empty data directory.
     fn make(&self, node: usize) -> anyhow::Result<Server> {
         copy_folder(&self.place.data(), &self.data(node))?;
         let _ = fs::remove_file(self.data(node).join("auto.cnf"));
         self.place.start(self.options(node)?)
     }
 
-    /// Makes accounts on the first, for a replica and for somebody without rights, and has the second replicate from it.
+    /// Creates accounts for a replica and for a user without privileges on the first server, and starts replication to the
+    /// second.
     fn follow(&self, first: &Server, second: &Server) -> Outcome {
         let accounts = [
             "CREATE USER replica@'%' IDENTIFIED BY 'x'",
@@ -123,7 +124,7 @@ impl<'a> Two<'a> {
         sql::run(second, &[&statements[0], &statements[1]])
     }
 
-    /// Names both, the first one in the middle of it all.
+    /// Writes the file that names both servers; the first server is in the middle of it.
     fn file(&self, servers: [&Server; 2], cluster: &str) -> anyhow::Result<String> {
         let path = self.place.root().join("servers.toml");
         let mut text = String::new();
@@ -175,7 +176,7 @@ impl<'a> Two<'a> {
         Ok(text)
     }
 
-    /// On one server, over its socket.
+    /// Runs the command on one server, over its socket.
     fn on(
         &self,
         server: &Server,
@@ -203,7 +204,7 @@ fn installed(server: &Server) -> anyhow::Result<bool> {
     Ok(sql::number(server, count)? > 0)
 }
 
-/// Waits until a replica has the account that its primary made.
+/// Waits until the replica has the account that its primary created.
 fn wait_for_account(replica: &Server) -> Outcome {
     sql::wait_until("the account", PATIENCE, || {
         Ok(replica
@@ -218,7 +219,7 @@ fn signal(server: &Server, signal: Signal) -> Outcome {
     Ok(kill_process(pid, signal)?)
 }
 
-/// A command under way, ended when it is dropped.
+/// A running command, killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -253,7 +254,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
         two.expect(&arguments, code, parts)
     };
 
-    // Nobody can say which is the primary, or whether they belong together.
+    // Neither the primary nor the cluster can be determined.
     let file = two.file([&first, &second], "cluster = 'shop'")?;
     run(
         &file,
@@ -304,7 +305,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
         2,
         &["it has: first, second"],
     )?;
-    // Warmth that nobody has takes nobody away.
+    // A minimum warmth has no effect where no list was loaded.
     two.on(
         &second,
         &["ready", "--min-warm=90"],
@@ -322,7 +323,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
     let doctor = ["doctor", "--no-measure", "--size=64M", "--path", &path];
     two.on(&first, &doctor, 0, &["stops replicating with error 1126"])?;
 
-    // A server that hangs is waited for a while, and nothing is changed.
+    // The command waits for a hung server until its timeout, and changes nothing.
     signal(&second, Signal::STOP)?;
     let hung = two.expect(
         &[
@@ -348,7 +349,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
         "something was changed"
     );
 
-    // A node that leaves ends it: the next one is not touched.
+    // A node that dies ends the change; the next node stays unchanged.
     let mut command = two.command(&[]);
     command
         .args(all(&file))
@@ -379,7 +380,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
     }
     ensure!(!installed(&first)?, "the primary was changed: {text}");
 
-    // What was not done is done by the same command. Nothing of it is in the binary log.
+    // The same command completes the change. The binary logs contain nothing of it.
     let second = place.start(two.options(1)?)?;
     sql::wait_until("a replica in step", PATIENCE, || {
         Ok(two
@@ -434,10 +435,10 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The console shows both as a cluster, switches them one after the other, and says which may get traffic.
+/// The console shows both servers as a cluster, switches them one after the other, and reports which may get traffic.
 fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
     let [[health]] = free_ports()?;
-    // The first server is the one of the connection options.
+    // The connection options name the first server.
     let file = two.file([first, second], "")?;
     let text = fs::read_to_string(&file)?;
     fs::write(&file, text.split("\n\n").nth(1).context("two servers")?)?;
@@ -513,7 +514,7 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
     );
     ensure!(weight("nobody")?.1.starts_with("failed"));
 
-    // Whoever ends the console's sessions takes no traffic away.
+    // Killing the console's sessions takes no traffic away.
     let mut ended = 0;
     for _ in 0..3 {
         for id in second.connect()?.query::<u64, _>(
@@ -530,7 +531,7 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
     }
     ensure!(ended > 0, "the console has no session");
 
-    // Off, one after the other.
+    // Switch off, one server after the other.
     let plan = console.ask("POST", &at("plan"), Some(json!({"action": "off"})))?;
     expect(&plan, 200, &["\"refused\":null"])?;
     ensure!(plan.1["nodes"][0]["name"] == "second", "{}", plan.1);
@@ -550,7 +551,7 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
     for server in [first, second] {
         sql::expect_state(server, "disabled")?;
     }
-    // A replica that stands still gets no traffic, and ends a change before it begins.
+    // A replica whose replication stopped gets no traffic, and prevents a change from starting.
     second.sql("STOP SLAVE")?;
     sql::wait_until("not ready", PATIENCE, || {
         Ok(get("/ready?server=second")?.0 == 503)
@@ -590,7 +591,7 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
     console.end()
 }
 
-/// On the page, two servers without the plugin: both are switched on one after the other, and off at once.
+/// In the browser, with the plugin on neither server: enables both one after the other, and disables both at once.
 fn in_a_browser(place: &Place) -> Outcome {
     browser::look_for_tools()?;
     let two = Two::new(place)?;
@@ -636,7 +637,7 @@ fn in_a_browser(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// The second is promoted, and nobody tells the first: neither gets writes until one of them takes none.
+/// The second is promoted without a change on the first: neither is ready for writes until one of them stops taking writes.
 fn one_primary(two: &Two, file: &str, [first, second]: [&Server; 2]) -> Outcome {
     let ask = |name: &str| {
         let name = format!("--server={name}");
@@ -650,7 +651,7 @@ fn one_primary(two: &Two, file: &str, [first, second]: [&Server; 2]) -> Outcome 
     expect(NAMES[0], 0, "first is ready")?;
     expect(NAMES[1], 1, "second is not ready: it is replica")?;
     sql::run(second, &["STOP SLAVE", "RESET SLAVE ALL"])?;
-    // A primary notices that a replica has gone when it sends something.
+    // A primary notices a lost replica when it sends something.
     first.sql("CREATE DATABASE later")?;
     sql::wait_until("nobody follows the first", PATIENCE, || {
         first.sql("CREATE OR REPLACE DATABASE later")?;
@@ -719,7 +720,7 @@ fn two_nodes_of_galera(place: &Place) -> Outcome {
         &["Galera node, Synced"],
     )?;
 
-    // A cache that a joining node would get a copy of.
+    // A cache in the data directory: a joining node would receive a copy of it.
     let library = library::library()?.display().to_string();
     let inside = two.data(0).join("cache").display().to_string();
     let enable = [
@@ -751,7 +752,7 @@ fn two_nodes_of_galera(place: &Place) -> Outcome {
         ],
     )?;
 
-    // What is installed on one node is on that node alone.
+    // Galera does not replicate the installation to the other node.
     let own = two.cache(0).display().to_string();
     let enable = [
         "enable",
@@ -794,10 +795,10 @@ fn two_nodes_of_galera(place: &Place) -> Outcome {
         sql::expect_state(server, "active")?;
     }
 
-    // Without the other one it is no majority, and refuses statements. It is looked at all the same.
+    // The remaining node has no majority and refuses statements. `bpe` can still inspect it.
     first.kill();
     sql::wait_until("no majority", PATIENCE, || {
-        // It may refuse the question for a while.
+        // The node may refuse the query for a while.
         let part = second.status("wsrep_cluster_status");
         Ok(part.is_ok_and(|part| part.values().any(|part| part == "non-Primary")))
     })?;

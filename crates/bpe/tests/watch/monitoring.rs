@@ -1,5 +1,5 @@
-//! What others see of the extension: the views of schema `bpe` as an account that may read them and nothing else, the
-//! figures through Prometheus' exporter, and that everything under `monitoring/` names only what is there.
+//! Monitoring: the views of schema `bpe` for an account with read privileges only, the figures through Prometheus' exporter,
+//! and the files under `monitoring/`, which may name only existing columns and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub fn suite() -> Suite {
         .plain("printed_views", printed_views)
 }
 
-/// A server, and the command for it.
+/// A server and the command that runs against it.
 struct Host<'a> {
     place: &'a Place,
     server: Server,
 }
 
 impl Host<'_> {
-    /// Runs `bpe`; what it prints must contain `part`.
+    /// Runs `bpe`; its output must contain `part`.
     fn bpe(&self, user: &str, arguments: &[&str], code: i32, part: &str) -> Outcome {
         let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args(arguments)
@@ -77,7 +77,7 @@ impl Host<'_> {
         Ok(Conn::new(options)?)
     }
 
-    /// Bytes of the binary log.
+    /// Bytes of the binary logs.
     fn logged(&self) -> anyhow::Result<u64> {
         let rows: Vec<Row> = self.server.connect()?.query("SHOW BINARY LOGS")?;
         let sizes = rows.iter().filter_map(|row| row.get::<u64, usize>(1));
@@ -118,7 +118,7 @@ fn views_and_exporter(place: &Place) -> Outcome {
             "GRANT SELECT ON bpe.* TO monitor@localhost",
         ],
     )?;
-    // Without PROCESS: counters, and the statement that gives the rest.
+    // Without PROCESS, the command prints the counters and the GRANT statement for the rest.
     let grant = "GRANT PROCESS ON *.* TO 'monitor'@'localhost'";
     for arguments in [&["status"][..], &["status", "--explain", "--seconds", "1"]] {
         host.bpe("monitor", arguments, 0, grant)?;
@@ -140,7 +140,7 @@ fn views_and_exporter(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A table larger than the pool that is read twice, one with partitions, and one whose names files cannot spell.
+/// A table larger than the pool that is read twice, a partitioned table, and a table whose name is encoded in its file name.
 fn load(host: &Host<'_>) -> Outcome {
     let mut connection = host.server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
@@ -253,7 +253,7 @@ fn figures_in_views(host: &Host<'_>, monitor: &mut Conn) -> Outcome {
     Ok(())
 }
 
-/// Every column that PMM's file names comes from its query.
+/// PMM's query returns every column that its file names.
 fn pmm_queries(monitor: &mut Conn) -> Outcome {
     let text = std::fs::read_to_string(repository("monitoring/pmm/queries-mysqld-bpe.yml"))?;
     let mut queries: Vec<(String, BTreeSet<String>)> = Vec::new();
@@ -351,7 +351,7 @@ fn through_the_exporter(host: &Host<'_>) -> Outcome {
     Ok(())
 }
 
-/// Texts of a dashboard that are asked of Prometheus.
+/// A dashboard's expressions for Prometheus.
 fn expressions(part: &serde_json::Value) -> Vec<String> {
     use serde_json::Value;
     match part {
@@ -391,7 +391,7 @@ fn switched_off(host: &Host<'_>, monitor: &mut Conn) -> Outcome {
     Ok(())
 }
 
-/// What a dump writes down makes the same view again.
+/// The statement that a dump contains recreates the same view.
 fn dumped_and_restored(host: &Host<'_>) -> Outcome {
     let mut connection = host.server.connect()?;
     for view in VIEWS {
@@ -410,7 +410,7 @@ fn dumped_and_restored(host: &Host<'_>) -> Outcome {
     Ok(())
 }
 
-/// As after a start without the library.
+/// The state after a start without the library.
 fn without_the_function(host: &Host<'_>, monitor: &mut Conn) -> Outcome {
     host.server.sql("DROP FUNCTION bpe_report")?;
     match monitor.query_drop("SELECT * FROM bpe.tables") {
@@ -430,12 +430,12 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
     host.bpe("root", &["views", "drop"], 0, "and the schema")?;
     host.bpe("root", &["views", "drop"], 0, "nothing to drop")?;
     host.bpe("root", &["views", "create"], 0, "GRANT SELECT")?;
-    // Again, over what is there; and on a replica.
+    // Over existing views, and on a read-only server.
     host.server.sql("SET GLOBAL read_only = ON")?;
     host.bpe("root", &["views", "create"], 0, "GRANT SELECT")?;
     ensure!(host.logged()? == before, "`bpe views` is in the binary log");
 
-    // Accounts that may not do it are told why.
+    // Accounts without the privilege get an error that names it.
     let right = if host.place.is_mysql() {
         "SYSTEM_VARIABLES_ADMIN"
     } else {
@@ -459,10 +459,10 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
         "a refused `bpe views create` dropped views"
     );
     host.server.sql("SET GLOBAL read_only = OFF")?;
-    // It may not name the server's account as definer; its own does.
+    // The account may not name the server's account as definer, but may name itself.
     host.bpe("weak", &["views", "create"], 0, "GRANT SELECT")?;
 
-    // What is somebody else's stays.
+    // A foreign table stays.
     host.server
         .sql("CREATE TABLE bpe.mine (id INT PRIMARY KEY)")?;
     host.bpe("root", &["views", "drop"], 0, "schema bpe stays")?;
@@ -494,7 +494,7 @@ fn alert_rules() -> Outcome {
     Ok(())
 }
 
-/// Written as rules, so that promtool reads them.
+/// Converts the expressions to rules, so that promtool reads them.
 fn expressions_of_the_dashboard() -> Outcome {
     let promtool = tool("promtool")?;
     let text = std::fs::read_to_string(repository("monitoring/grafana/innodb-bpe.json"))?;

@@ -1,4 +1,4 @@
-//! What `bpe status --explain` and `bpe top` say about real servers, with the extension and without.
+//! `bpe status --explain` and `bpe top` on real servers, with and without the extension.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub fn suite() -> Suite {
     Suite::new("watching").each("figures_and_sentences", figures_and_sentences)
 }
 
-/// What the command printed on standard output, which it must end with this code; on standard error if that is empty.
+/// Runs the command, which must exit with `code`; returns its standard output, or standard error if that is empty.
 fn bpe(server: &Server, code: i32, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
         .args(arguments)
@@ -89,14 +89,14 @@ fn figures_and_sentences(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Under load.
+/// Checks the commands under load.
 fn look(server: &Server) -> Outcome {
     let json = |arguments: &[&str]| -> anyhow::Result<Value> {
         let text = bpe(server, 0, arguments)?;
         serde_json::from_str(&text).with_context(|| text.clone())
     };
     let arguments = ["status", "--json", "--seconds", "1"];
-    // The plugin's variable gives the reports.
+    // The reports come from the plugin's variable.
     let report = json(&arguments)?;
     ensure!(report["figures"]["latency_refused"] == false, "{report:#}");
     server.sql(CREATE_FUNCTION)?;
@@ -157,7 +157,7 @@ fn look(server: &Server) -> Outcome {
     contains(&bpe(server, 2, &["top"])?, &["bpe status --json", "--once"])
 }
 
-/// The screen is taken and given back, whether it ends by a key or a signal.
+/// The screen is restored after an end by key and by signal.
 fn on_a_terminal(server: &Server) -> Outcome {
     // A shell would cut paths with blanks into pieces.
     let command = "stty rows 24 cols 80; echo pid=$$.; exec \"$BPE\" top --no-defaults --user=root --socket \"$SOCKET\"";

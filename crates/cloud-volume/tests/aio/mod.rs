@@ -1,4 +1,4 @@
-//! Asynchronous direct writes by the kernel's own interface, as databases make them.
+//! Asynchronous direct writes with the kernel's native interface, like those of databases.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
@@ -33,12 +33,12 @@ impl Aligned {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so much initialised memory is ours, and nobody writes to it while `self` is borrowed.
+        // SAFETY: this much initialised memory belongs to us, and no code writes to it while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.memory, self.layout.size()) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so much initialised memory is ours, and borrowed by nobody else.
+        // SAFETY: this much initialised memory belongs to us, and the exclusive borrow prevents other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.layout.size()) }
     }
 }
@@ -50,7 +50,7 @@ impl Drop for Aligned {
     }
 }
 
-/// The kernel's `struct iocb` on a little-endian machine (linux/aio_abi.h).
+/// The kernel's `struct iocb` on a little-endian host (linux/aio_abi.h).
 #[repr(C)]
 #[derive(Default)]
 struct Control {
@@ -80,13 +80,13 @@ struct Event {
     result2: i64,
 }
 
-/// A context for some requests at a time.
+/// An I/O context for a number of requests at a time.
 pub struct Context(libc::c_ulong);
 
 impl Context {
     pub fn new(requests: u32) -> Context {
         let mut context: libc::c_ulong = 0;
-        // SAFETY: the kernel writes one word, which lives.
+        // SAFETY: the kernel writes one word, which is alive.
         let done = unsafe { libc::syscall(libc::SYS_io_setup, requests, &mut context) };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
         Context(context)
@@ -118,7 +118,7 @@ impl Context {
         let mut submitted = 0;
         while submitted < pieces.len() {
             let rest = &pointers[submitted..];
-            // SAFETY: the control blocks, and the buffers they point to, live until all are answered below.
+            // SAFETY: the control blocks, and the buffers they point to, live until all are completed below.
             let taken =
                 unsafe { libc::syscall(libc::SYS_io_submit, self.0, rest.len(), rest.as_ptr()) };
             assert!(taken > 0, "{}", io::Error::last_os_error());
@@ -129,7 +129,7 @@ impl Context {
         while answered < pieces.len() {
             let rest = &mut events[answered..];
             let none = std::ptr::null::<libc::timespec>();
-            // SAFETY: there is room for so many events.
+            // SAFETY: the buffer has room for that many events.
             let got = unsafe {
                 let (least, most) = (1 as libc::c_long, rest.len() as libc::c_long);
                 let (context, room) = (self.0, rest.as_mut_ptr());
@@ -154,7 +154,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way in it.
+        // SAFETY: it has no requests in flight.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }

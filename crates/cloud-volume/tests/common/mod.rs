@@ -1,6 +1,6 @@
-//! What the tests share: a volume in a temporary folder, and fio.
+//! Shared code of the tests: a volume in a temporary directory, and fio.
 //!
-//! Without FUSE or fio a test says `skipped:` and why. With `BPE_REQUIRE_ALL=1` that is a failure.
+//! Without FUSE or fio a test prints `skipped:` and the reason. With `BPE_REQUIRE_ALL=1` that is a failure.
 #![allow(dead_code)]
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use cloud_volume::{CloudVolume, Options, Volume};
 
-/// Says why a test does not run. Written past the capture of the test runner.
+/// Prints why a test does not run. Bypasses the test runner's capture.
 pub fn skip(reason: &str) {
     if std::env::var_os("BPE_REQUIRE_ALL").is_some_and(|value| value == "1") {
         panic!("required by BPE_REQUIRE_ALL: {reason}");
@@ -21,7 +21,7 @@ pub fn skip(reason: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
 }
 
-/// Whether FUSE can be used.
+/// Whether FUSE is available.
 pub fn fuse() -> bool {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => true,
@@ -41,7 +41,7 @@ pub fn fio_installed() -> bool {
     found
 }
 
-/// A mounted volume and its folders. Unmounted and removed when dropped.
+/// A mounted volume and its directories. Unmounted and removed when dropped.
 pub struct Trial {
     // In this order: unmount, then remove.
     pub volume: Volume,
@@ -49,7 +49,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// `None` (and a word about it) if FUSE cannot be used.
+    /// `None`, after printing the reason, if FUSE is unavailable.
     pub fn mount(options: Options) -> Option<Trial> {
         if !fuse() {
             return None;
@@ -112,7 +112,7 @@ pub fn fio(directory: &Path, arguments: &[&str]) -> serde_json::Value {
         "fio {arguments:?}: {text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Notes may precede the document.
+    // Messages may precede the document.
     let document = &text[text.find('{').expect("fio printed no JSON")..];
     let report: serde_json::Value = serde_json::from_str(document).unwrap();
     report["jobs"][0].clone()

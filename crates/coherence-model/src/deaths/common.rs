@@ -1,18 +1,18 @@
-//! What parent and children share.
+//! Definitions shared by parent and children.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use crate::content::Stamp;
 
-/// Files have so many times fewer pages than in the other modes: the cache has room for most of them.
+/// Divisor for the usual number of pages in a file, so that the cache has room for most of them.
 pub const SMALLER: usize = 4;
-/// Bits of a version that a child has for its own.
+/// Bits of a version that one child may use.
 pub const OF_A_CHILD: u32 = 22;
-/// Versions from here on are the parent's.
+/// First version of the parent.
 pub const OF_THE_PARENT: u64 = 1 << 39;
 
-/// Where a version of a sector comes from.
+/// Origin of a sector's version.
 pub fn origin(stamp: Stamp) -> String {
     match stamp.version() {
         0 => String::from("never written"),
@@ -23,7 +23,7 @@ pub fn origin(stamp: Stamp) -> String {
     }
 }
 
-/// Adds a line to the log of a child that is dead.
+/// Appends a line to the log of a dead child.
 pub fn note(log: &Path, line: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new()
         .create(true)

@@ -1,4 +1,4 @@
-//! What other programs do with the files while no server runs.
+//! Changes of the files by other programs while no server runs.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io;
@@ -11,10 +11,10 @@ use crate::content::{SECTOR, Stamp, fill};
 use crate::random::below;
 use crate::world::{Slot, world};
 
-/// One change of one file.
+/// Changes one file once.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn change(log: &Path) -> io::Result<()> {
     let slot = world().slot();
     let path = world().folder.join(slot.name);
@@ -46,7 +46,7 @@ pub fn change(log: &Path) -> io::Result<()> {
             told("touched".into())
         }
         4 => {
-            // Nobody else makes files there: the number is used again at once by most file systems.
+            // No other program creates files there: most file systems reuse the inode number immediately.
             let bytes = fs::read(&path)?;
             fs::remove_file(&path)?;
             fs::write(&path, bytes)?;
@@ -62,7 +62,7 @@ pub fn change(log: &Path) -> io::Result<()> {
             told(format!("cut off behind {keep} and grown again"))
         }
         _ => {
-            // As a backup is copied over it: the same number and size, and the old times.
+            // Restores like a backup: same inode and size, and the old times.
             let all: Vec<_> = (0..pages).collect();
             let what = write_each(slot, &path, &all)?;
             open(&path)?.set_times(times)?;
@@ -84,7 +84,7 @@ fn copied(slot: &Slot, path: &PathBuf, pages: usize, times: FileTimes) -> io::Re
     Ok(what)
 }
 
-/// New contents for some pages.
+/// Writes new contents into some pages.
 fn write(slot: &Slot, path: &Path, pages: usize) -> io::Result<String> {
     let some: Vec<_> = (0..1 + below(8)).map(|_| below(pages)).collect();
     write_each(slot, path, &some)

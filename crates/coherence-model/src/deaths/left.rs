@@ -1,4 +1,4 @@
-//! What a process has left of the files, and whether a read brings it.
+//! Files as a process left them, and whether reads return their contents.
 
 use std::ffi::CString;
 use std::fs::{self, File as Plain};
@@ -16,25 +16,24 @@ use crate::operations::{create, grow_by, open, read_rest, rename_path, unlink};
 use crate::random::one_in;
 use crate::world::{Buffer, File, Slot, world};
 
-/// A file as it was found.
+/// A file at the start of a child.
 pub struct Found {
     pub slot: &'static Slot,
     pub file: Arc<File>,
-    /// The name that it has, if it is not the slot's: it died on the way from one to the other.
+    /// Its current name, if it differs from the slot's: the previous child died during a rename.
     other_name: Option<CString>,
-    /// Bytes.
     size: u64,
 }
 
-/// Looks at all files, with nothing of the plugin between.
+/// Reads all files without the plugin.
 ///
 /// # Errors
-/// The system's, or that a file has what nobody wrote.
+/// The system's error, or a file with contents that the model never wrote.
 pub fn look() -> io::Result<Vec<Option<Found>>> {
     world().slots.iter().map(look_at).collect()
 }
 
-/// Names that a file has for a moment.
+/// Temporary names of a file.
 fn between(slot: &Slot) -> [String; 3] {
     let name = slot.name;
     [
@@ -68,12 +67,12 @@ fn look_at(slot: &'static Slot) -> io::Result<Option<Found>> {
 }
 
 impl Found {
-    /// Whether it has its name.
+    /// Whether it has the slot's name.
     pub fn is_in_place(&self) -> bool {
         self.other_name.is_none()
     }
 
-    /// Opens it for the server's work, if it is not open, under its own name.
+    /// Opens it for the server under its own name, if it is closed.
     pub fn open(&self) {
         if self.file.fd() >= 0 {
             return;
@@ -84,7 +83,7 @@ impl Found {
         open(&self.file, &self.slot.path(), 0);
     }
 
-    /// What was half done is undone: a file has whole pages, and not too few.
+    /// Repairs incomplete operations: cuts off a partial page, and extends a file that is too short.
     pub fn repair(&self) {
         let (file, size) = (&self.file, self.file.size());
         if self.size != size as u64 {
@@ -100,7 +99,7 @@ impl Found {
     }
 }
 
-/// Files without a name of their own go, and those that are missing are made.
+/// Removes files with temporary names, repairs the found files, and creates the missing ones.
 pub fn complete(found: Vec<Option<Found>>) {
     for (slot, found) in world().slots.iter().zip(found) {
         let passing = ["#sql-alter-", ""].into_iter().zip([".ibd", "-copy"]);
@@ -122,7 +121,7 @@ pub fn complete(found: Vec<Option<Found>>) {
     }
 }
 
-/// Reads every page of these files once, some of them asynchronously, and compares it with what the file has. The number of pages.
+/// Reads every page of these files once, some asynchronously, and compares it with the file. Returns the number of pages.
 pub fn check(found: &[Option<Found>]) -> u64 {
     let mut pages = 0;
     let some_by_requests = one_in(2);
@@ -162,7 +161,7 @@ fn request(file: &Arc<File>, page: usize) -> Option<Box<Request>> {
 fn check_page(file: &File, page: usize) {
     let (length, offset) = (file.page_size(), page * file.page_size());
     let (mut read, mut expected) = (Buffer::for_file(file, length), Buffer::new(length));
-    // SAFETY: a buffer of our own.
+    // SAFETY: our own buffer.
     let got = unsafe { calls::pread64(file.fd(), read.at(0), length, offset as i64) };
     let done = usize::try_from(got).unwrap_or(0);
     if !read_rest(file, file.fd(), read.bytes(), offset, done) {

@@ -1,4 +1,4 @@
-//! A life of a server: takes over, looks, works, ends.
+//! One life of a server: recovers, verifies, works, ends.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::OpenOptions;
@@ -22,17 +22,17 @@ use crate::random::{self, below, one_in};
 use crate::world::{Plan, World, world};
 use crate::{asynchronous, calls, kernel, switching};
 
-/// An extension that opens its cache needs a fraction of this.
+/// Timeout of the extension's start, which needs only a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most of what is staged is written by then.
+/// Time in which most staged pages are written.
 const WRITERS: Duration = Duration::from_millis(400);
-/// Rounds before numbers begin anew.
+/// Rounds after which version and file numbers repeat.
 const ROUNDS: u64 = 1 << 16;
 
-/// The whole of it. What it says on the way is for the parent.
+/// Runs the complete life. Its output is for the parent.
 ///
 /// # Errors
-/// What hinders it.
+/// The obstacle.
 pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     die_with_the_parent();
     let born = Instant::now();
@@ -72,7 +72,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     set_variables(cache, kept, options.run_seed)?;
     let harvesters = harvesters(seed)?;
     let found = left::look().context("the files cannot be read")?;
-    // A server under load, or one of which all is known.
+    // A late load happens either under load or with known file contents.
     let loads_under_load = life == Life::Late && one_in(2);
     match life {
         Life::Killed | Life::Switching | Life::Stopped => {
@@ -81,7 +81,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
         }
         Life::Late if loads_under_load => {}
         Life::Late => {
-            // What is written before the plugin is there, nobody sees.
+            // The hooks do not observe writes before the plugin is loaded.
             found.iter().flatten().for_each(Found::open);
             write_some(&found);
             controller::start(None, false);
@@ -135,13 +135,13 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     end(life, workers, harvesters)
 }
 
-/// Nobody would kill it later.
+/// Kills this process when its parent dies: no other process would.
 fn die_with_the_parent() {
     // SAFETY: plain arguments.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// What decides where things lie is mostly the same for each child of a run.
+/// Layout settings are mostly equal for all children of a run, so that the cache can be recovered.
 fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
     let text = |path: &Path, variable: &AtomicPtr<c_char>| -> anyhow::Result<()> {
         let text = CString::new(path.as_os_str().as_bytes())?;
@@ -150,7 +150,7 @@ fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
     };
     text(cache, &settings::PATH)?;
     text(kept, &settings::PERSIST_PATH)?;
-    // SAFETY: both are valid strings, and stay.
+    // SAFETY: both are valid strings and are never freed.
     unsafe { settings::load() };
     let megabytes = if one_in(24) { 12 } else { 10 };
     settings::SIZE.store(megabytes << 20, Ordering::SeqCst);
@@ -172,7 +172,7 @@ fn harvesters(seed: u64) -> anyhow::Result<Vec<JoinHandle<()>>> {
     Ok((0..2).map(harvester).collect::<Result<_, _>>()?)
 }
 
-/// The server starts. It may go on before the extension is there, and write.
+/// Starts the server. It may continue, and write, before the extension is active.
 fn take_over(seed: u64, found: &[Option<Found>]) -> anyhow::Result<()> {
     let is_active = AtomicBool::new(false);
     let hastes = one_in(3);
@@ -194,7 +194,7 @@ fn take_over(seed: u64, found: &[Option<Found>]) -> anyhow::Result<()> {
     })
 }
 
-/// Opens files and writes as soon as that is seen, before there is an extension.
+/// Opens files and writes as soon as the hooks track files, before an extension is active.
 fn haste(found: &[Option<Found>], is_active: &AtomicBool) {
     let over = || is_active.load(Ordering::SeqCst);
     while !CORE.switch().mode().follows() {
@@ -203,7 +203,7 @@ fn haste(found: &[Option<Found>], is_active: &AtomicBool) {
         }
         std::thread::yield_now();
     }
-    // What is written now is out of reach, with all of its file: a few are enough.
+    // Each write makes its whole file unrecoverable, so a few files are enough.
     let in_place = |found: &&Found| found.is_in_place() && found.file.pages() > 0;
     let files = found.iter().flatten().filter(in_place);
     let files: Vec<_> = files.filter(|_| one_in(4)).collect();
@@ -240,7 +240,7 @@ fn wait_until_active() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Others write meanwhile, and wait for their requests.
+/// Loads the plugin while other threads write and wait for their requests.
 fn load_late() -> anyhow::Result<()> {
     std::thread::sleep(Duration::from_micros(below(20_000) as u64));
     kernel::SWITCHING.store(true, Ordering::Relaxed);
@@ -250,7 +250,7 @@ fn load_late() -> anyhow::Result<()> {
     active
 }
 
-/// What is staged is lost at a death. There is more to take over when it is written.
+/// Waits for staged pages, which a death would lose. Once written, they can be recovered.
 fn wait_for_writers() {
     let staged = || {
         let guard = CORE.switch().active();
@@ -264,7 +264,7 @@ fn wait_for_writers() {
     }
 }
 
-/// Every page that is left is read once. How many, and hits.
+/// Reads every page once. Returns the number of pages and hits.
 fn look(found: &[Option<Found>]) -> (u64, u64) {
     let hits = || {
         let guard = CORE.switch().active();
@@ -277,7 +277,7 @@ fn look(found: &[Option<Found>]) -> (u64, u64) {
     (pages, hits() - before)
 }
 
-/// Every page that is left, and what was inherited of all that.
+/// Verifies every page, and prints how much was recovered.
 fn check(found: &[Option<Found>]) {
     found.iter().flatten().for_each(Found::open);
     let (pages, hits) = look(found);
@@ -326,8 +326,8 @@ fn workers(options: &Options, life: Life, seed: u64) -> anyhow::Result<Vec<JoinH
     Ok(threads)
 }
 
-/// The server stops: the plugin is the first to be told. Then pages are still written for a while. Or a session `uninstalls` it: what
-/// comes then, nobody follows.
+/// Stops the server: first the plugin, then page writes for a while. Or a session uninstalls the plugin
+/// (`uninstalls`), which then does not track later calls.
 fn stop(uninstalls: bool) {
     println!("about to stop");
     let code = if uninstalls {
@@ -341,12 +341,12 @@ fn stop(uninstalls: bool) {
     std::thread::sleep(Duration::from_millis(below(40) as u64));
 }
 
-/// Calls what a server finds in the plugin's descriptor.
+/// Calls `deinit` through the plugin's descriptor, as a server does.
 fn deinit() -> c_int {
-    /// Bytes before it in MySQL's `st_mysql_plugin`.
+    /// Offset of `deinit` in MySQL's `st_mysql_plugin`, bytes.
     const DEINIT: usize = 64;
     let declaration = bpe::abi::descriptor::_mysql_plugin_declarations_.get();
-    // SAFETY: the descriptor has the servers' layout, which a test of the plugin's holds it to.
+    // SAFETY: the descriptor has the servers' layout, which a test of the plugin verifies.
     unsafe {
         let call = declaration.cast::<u8>().add(DEINIT);
         let call = call
@@ -356,7 +356,7 @@ fn deinit() -> c_int {
     }
 }
 
-/// The last writes end, files are closed or not, and the process ends.
+/// Ends the last writes, closes the files or not, and returns the exit code.
 fn end(
     life: Life,
     workers: Vec<JoinHandle<()>>,

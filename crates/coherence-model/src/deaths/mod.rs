@@ -1,11 +1,11 @@
-//! The process dies at any moment, and what it had cached is taken over by the next one.
+//! Kills the process at any moment; the next process recovers its cache.
 //!
-//! The parent, here, starts a child again and again on the same data, the same cache and the same memory that outlives a process.
-//! A child ([`life`]) takes over what is left, as a server that loads the plugin early. It looks at every page of every file
-//! ([`left`]), does what the model does, from several threads, and is killed or stops. Between two of them other programs may change
-//! the files ([`foreign`]). Nothing is known but what the files have: that is the truth.
+//! The parent, in this module, repeatedly starts a child on the same data, cache and persistent memory. A child ([`life`])
+//! recovers the persisted state, as a server that loads the plugin early. It verifies every page of every file ([`left`]), runs
+//! the model's operations from several threads, and is killed or stops. Between two children, other programs may change the
+//! files ([`foreign`]). The files' contents are the only expectation.
 //!
-//! A seed gives the same choices. When a thread is where at the moment of death is up to the machine.
+//! A seed repeats the choices. The position of each thread at the moment of death varies.
 
 mod common;
 mod foreign;
@@ -28,27 +28,27 @@ use crate::random::{self, below, one_in};
 use crate::world::{Plan, World};
 use common::{OF_THE_PARENT, SMALLER};
 
-/// No step of a child takes so long.
+/// Timeout of each step of a child.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Logs of so many children are kept.
+/// Number of children whose logs are kept.
 const LOGS: u64 = 8;
-/// Rounds after which much must have been inherited.
+/// Rounds after which a minimum must have been recovered.
 const ENOUGH: u64 = 60;
 
-/// When a child is killed.
+/// Moment of a child's death.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// So long after it was started, whatever it does.
+    /// This long after its start, whatever it does.
     Starting(Duration),
-    /// After it began to work.
+    /// This long after it began to work.
     Working(Duration),
-    /// After it said that it is about to switch off, or to stop.
+    /// This long after it announced that it is about to switch off or stop.
     Said(Duration),
-    /// When it has ended by itself.
+    /// Not killed: it ends normally.
     Never,
 }
 
-/// What the children have said of what they found.
+/// Totals of the children's reports.
 #[derive(Default)]
 struct Found {
     rounds: u64,
@@ -58,7 +58,7 @@ struct Found {
     without: u64,
     foreign: u64,
     removed: u64,
-    /// Children that looked at all files.
+    /// Children that verified all files.
     looks: u64,
     pages: u64,
     hits: u64,
@@ -70,7 +70,7 @@ struct Found {
     late: u64,
 }
 
-/// What the children share.
+/// Directories that the children share.
 struct Places {
     data: PathBuf,
     cache: PathBuf,
@@ -87,10 +87,10 @@ impl Places {
     }
 }
 
-/// Kills so many children, one after the other.
+/// Kills this many children, one after another.
 ///
 /// # Errors
-/// What a child has found, or what hinders the parent.
+/// A child's finding, or an obstacle of the parent.
 pub fn run(options: &Options, deaths: u64) -> anyhow::Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let parent = options.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -177,7 +177,7 @@ impl Found {
         )
     }
 
-    /// What a child says that has looked at all files.
+    /// Adds the report of a child that verified all files.
     fn add(&mut self, line: &str) {
         self.looks += 1;
         for (name, number) in numbers(line) {
@@ -194,18 +194,18 @@ impl Found {
     }
 }
 
-/// Names and numbers in a line of a child.
+/// Parses names and numbers in a child's report.
 fn numbers(line: &str) -> impl Iterator<Item = (&str, u64)> {
     let parts = line.split(' ').filter_map(|part| part.split_once('='));
     parts.map(|(name, number)| (name, number.parse().unwrap_or(0)))
 }
 
-/// One child from its start to its end, and what happens to the files behind it.
+/// Runs one child from start to end, then changes its files.
 fn one(options: &Options, places: &Places, seed: u64, found: &mut Found) -> anyhow::Result<()> {
     let round = found.rounds;
     found.rounds += 1;
     let millis = |range: usize| Duration::from_micros(below(range * 1000) as u64);
-    // The first one makes the files.
+    // The first child creates the files.
     let life = match below(40) {
         _ if round == 0 => Life::Killed,
         0..=19 => Life::Killed,
@@ -264,7 +264,7 @@ fn one(options: &Options, places: &Places, seed: u64, found: &mut Found) -> anyh
 }
 
 impl Places {
-    /// Somebody who makes room removes a part of what was kept, and not the rest.
+    /// Removes a part of the persisted state, as a user who frees space.
     fn lose_one(&self) -> std::io::Result<()> {
         let (place, end) = [
             (&self.kept, "arena"),
@@ -280,8 +280,7 @@ impl Places {
         Ok(())
     }
 
-    /// What was done of late with the place that a violation names, by the logs: those lines of the file that are about the whole of
-    /// it, or about that place.
+    /// Recent operations at the position of a violation, from the logs: lines about that position or about the whole file.
     fn before(&self, round: u64, said: &str) -> String {
         let after = |mark: &str| said.split_once(mark).map(|(_, rest)| rest);
         let word = |rest: &str| {
@@ -316,7 +315,7 @@ impl Places {
     }
 }
 
-/// Whether a line of a log is about a change, perhaps of this place.
+/// Whether a log line is about a change, possibly at this position.
 fn concerns(line: &str, at: u64) -> bool {
     if ["read", "Read"].iter().any(|read| line.contains(read))
         && !line.contains("hole")
@@ -340,7 +339,7 @@ fn concerns(line: &str, at: u64) -> bool {
     (from..from + length.max(1)).contains(&at)
 }
 
-/// A child at work.
+/// A running child.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -388,7 +387,7 @@ impl Running {
         })
     }
 
-    /// All that the child says, and how it has ended.
+    /// Returns the child's output and exit status.
     fn end_at(mut self, moment: Moment) -> anyhow::Result<(Vec<String>, ExitStatus)> {
         let mut said = Vec::new();
         let (mark, then) = match moment {
@@ -411,7 +410,7 @@ impl Running {
             }
             match self.lines.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => said.push(line),
-                // It has ended by itself.
+                // It has ended without being killed.
                 Err(RecvTimeoutError::Disconnected) => break false,
                 Err(RecvTimeoutError::Timeout) if self.began.elapsed() > PATIENCE => break true,
                 Err(RecvTimeoutError::Timeout) => {}

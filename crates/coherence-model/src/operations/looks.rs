@@ -1,7 +1,7 @@
-//! What the kernel says of a file, beside what the plugin has seen: the rule of its audit.
+//! Compares the kernel's metadata of a file with the changes that the plugin observed: the rule of its audit.
 //!
-//! The product waits until a file was quiet for long, since it cannot know what is still under way. The model knows: while
-//! nothing is, the file is remembered as it looks; from then on every other look must come with a change that was seen.
+//! The product waits until a file was idle for long, because it cannot know which requests are in flight. The model knows.
+//! Without requests in flight, it records the file's metadata; every later difference must come with an observed change.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::coverage::{Reached, reached};
 use crate::random::below;
 use crate::world::{Slot, Watched, world};
 
-/// Times of a file are set, as after copying it.
+/// Sets the times of a file, as after a copy.
 pub fn set_times() {
     set_times_of(world().slot());
 }
@@ -39,7 +39,7 @@ fn set_times_of(slot: &Slot) {
         actime: seconds,
         modtime: seconds,
     };
-    // SAFETY: a descriptor, a path and memory of our own.
+    // SAFETY: our own descriptor, path and memory.
     let result = unsafe {
         match below(5) {
             0 => calls::futimens(file.fd(), times.as_ptr()),
@@ -49,7 +49,7 @@ fn set_times_of(slot: &Slot) {
             _ => calls::utime(path.as_ptr(), &raw const in_seconds),
         }
     };
-    // `utimensat` without a path is the kernel's, and not every C library passes it on.
+    // The kernel accepts `utimensat` without a path, but not every C library passes it on.
     if result != 0 && errno() != libc::EINVAL {
         let text = format!("setting times failed with errno {}", errno());
         return world().violated(Some(file), &text);
@@ -58,7 +58,7 @@ fn set_times_of(slot: &Slot) {
     world().note(file, format_args!("times set to {seconds}"));
 }
 
-/// Looks at a file, often once more after something that changes nothing but its looks.
+/// Compares a file's metadata, often again after an operation that changes only metadata.
 pub fn look() {
     let slot = world().slot();
     look_at(slot);
@@ -80,7 +80,7 @@ fn look_at(slot: &Slot) {
         *watched = None;
         return;
     };
-    // Before the plugin is asked: what begins later begins to count before it changes anything.
+    // Before the query of the plugin: a change that begins later is counted before it takes effect.
     let calm = file.is_calm();
     let Some(known) = CORE.files.of_descriptor(file.fd()) else {
         return;
@@ -93,7 +93,7 @@ fn look_at(slot: &Slot) {
         if at_rest == Some(before.at_rest) {
             match before.watch.look_at(&CORE.files, known, Duration::ZERO) {
                 Seen::Otherwise(how) => {
-                    // A change that began meanwhile explains it, and so does switching off.
+                    // A change that began in between explains the difference, and so does switching off.
                     if known.at_rest() == at_rest && CORE.switch().still_serves(epoch) {
                         let text = format!("changed ({how}), and no change was seen");
                         world().violated(Some(&file), &text);

@@ -1,4 +1,4 @@
-//! What InnoDB does with its files, one operation at a time.
+//! InnoDB's file operations, one at a time.
 
 mod looks;
 mod names;
@@ -31,7 +31,7 @@ pub use warm::write_what_was_read;
 
 type Operation = fn();
 
-/// Operations and how often they are chosen, as shares of all.
+/// Operations with their relative frequencies.
 const OPERATIONS: &[(u32, Operation)] = &[
     (4600, pages::read),
     (1800, pages::read_async),
@@ -69,7 +69,7 @@ const OPERATIONS: &[(u32, Operation)] = &[
     (400, warm::load),
 ];
 
-/// What only the exact mode does by itself.
+/// Operations that other threads run outside the exact mode.
 const EXACT: &[(u32, Operation)] = &[
     (2600, crate::asynchronous::harvest_some),
     (300, crate::switching::pump),
@@ -80,13 +80,13 @@ const EXACT: &[(u32, Operation)] = &[
     (60, crate::switching::let_a_minute_pass),
 ];
 
-/// Held by whoever is inside an operation, so that it can be told that nobody is. Of several threads only.
+/// Read-locked inside each operation, so that a writer knows that no operation is active. Only with several threads.
 pub static INSIDE: RwLock<()> = RwLock::new(());
 
-/// What changes a file as a whole is seldom done: what is cached of it stays, and the next process can take it over.
+/// Makes changes of whole files rare, so that their cached pages stay and the next process can recover them.
 pub static IS_CALM: AtomicBool = AtomicBool::new(false);
 
-/// One operation at random.
+/// Runs one random operation.
 pub fn step() {
     let _inside = (!exact()).then(|| INSIDE.read());
     let world = world();
@@ -106,11 +106,11 @@ pub fn step() {
     }
 }
 
-/// Reads what is missing of a read of which `done` bytes have come, as the servers do. False if the run is over.
+/// Continues a read after its first `done` bytes, as the servers do. Returns false if the run is over.
 pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut done: usize) -> bool {
     while done < bytes.len() {
         let rest = &mut bytes[done..];
-        // SAFETY: a buffer of our own.
+        // SAFETY: our own buffer.
         let got = unsafe {
             calls::pread64(
                 fd,
@@ -124,7 +124,7 @@ pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut do
                 world().violated(Some(file), &format!("the file ended at {}", offset + done));
                 return false;
             }
-            // The server would give up; the model tries again.
+            // The server would give up; the model retries.
             got if got < 0 => {
                 if errno() != libc::EIO {
                     world().violated(
@@ -143,18 +143,18 @@ pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut do
     true
 }
 
-/// Writes what is missing of a write of which `done` bytes were written.
+/// Continues a write after its first `done` bytes.
 pub fn write_rest(file: &File, fd: c_int, bytes: &[u8], offset: usize, mut done: usize) {
     while done < bytes.len() {
         let rest = &bytes[done..];
-        // SAFETY: a buffer of our own.
+        // SAFETY: our own buffer.
         let put = unsafe {
             calls::pwrite64(fd, rest.as_ptr().cast(), rest.len(), (offset + done) as i64)
         };
         if put >= 0 {
             done += put as usize;
         } else if errno() == libc::EIO {
-            // The page is still dirty: all of it is written again. Until then what counts is what the file has.
+            // The page is still dirty, so it is written again completely. Until then, the file's contents count.
             done = 0;
             compare_with_file(file, fd, offset, bytes.len());
         } else {
@@ -166,13 +166,13 @@ pub fn write_rest(file: &File, fd: c_int, bytes: &[u8], offset: usize, mut done:
     }
 }
 
-/// After a failed write nobody knows what the file has; but a read must return that.
+/// After a failed write, the file's contents are unknown, but a read must return exactly those contents.
 pub fn compare_with_file(file: &File, fd: c_int, offset: usize, length: usize) {
     if length != file.page_size() || !one_in(3) {
         return;
     }
     let (mut real, mut read) = (Buffer::new(length), Buffer::new(length));
-    // SAFETY: buffers of our own.
+    // SAFETY: our own buffers.
     let got = unsafe {
         let got = libc::pread64(fd, real.at(0), length, offset as i64);
         (got, calls::pread64(fd, read.at(0), length, offset as i64))
@@ -190,7 +190,7 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Makes a hole, and expects zeros there. The caller has the pages.
+/// Punches a hole, and expects zeros there. The caller has locked the pages.
 pub fn punch(file: &File, offset: usize, length: usize) {
     const MODE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: plain arguments.
@@ -202,17 +202,17 @@ pub fn punch(file: &File, offset: usize, length: usize) {
     }
 }
 
-/// Whether the file has got another identity by what was done.
+/// Counts the operation if the file's identity has changed.
 fn count_identity(before: Option<u32>, file: &File) {
     if before.is_some() && before != file.identity() {
         reached(Reached::Identities);
     }
 }
 
-/// In nanoseconds.
+/// One minute, nanoseconds.
 const MINUTE: i64 = 60_000_000_000;
 
-/// In builds with the switches, which alone can set the clock. Returns by how much it was set before.
+/// Sets the clock of file timestamps, in test builds only. Returns its previous offset.
 fn set_file_time_by(nanoseconds: i64) -> i64 {
     #[cfg(debug_assertions)]
     if exact() && minutes_pass() {
@@ -222,13 +222,13 @@ fn set_file_time_by(nanoseconds: i64) -> i64 {
     nanoseconds
 }
 
-/// Closes a file that nobody uses any more.
+/// Closes an unused file.
 fn close(file: &File) {
     let fd = file.fd.swap(-1, Ordering::SeqCst);
     let mut set_by = 0;
     if exact() {
-        // Whether the file was changed a moment ago counts, and must not hang on how fast the machine is, or on how long this thread is
-        // held up before it closes the file.
+        // The plugin checks whether the file has changed recently. The result must not depend on the host's speed or on delays
+        // of this thread.
         if !one_in(3) {
             // SAFETY: the file's own descriptor.
             unsafe { calls::futimens(fd, std::ptr::null()) };
@@ -248,7 +248,7 @@ fn close(file: &File) {
     }
 }
 
-/// Files that were unlinked while requests were under way.
+/// Closes files that were unlinked with requests in flight.
 pub fn close_what_is_quiet() {
     let quiet: Vec<Arc<File>> = {
         let Some(mut closing) = world().closing.try_lock() else {
@@ -276,7 +276,7 @@ impl ExtractIfQuiet for Vec<Arc<File>> {
     }
 }
 
-/// A slot whose names may be changed, with its file, which has no requests under way.
+/// Runs an action on a slot whose names may be changed, and on its file without requests in flight.
 fn alone_with_names<R>(act: impl FnOnce(&Slot, Alone) -> R) -> Option<R> {
     let slot = world().slot();
     let ddl = slot.ddl()?;
@@ -286,7 +286,7 @@ fn alone_with_names<R>(act: impl FnOnce(&Slot, Alone) -> R) -> Option<R> {
     Some(result)
 }
 
-/// Waits a little, so that times in the file system differ from those before.
+/// Waits briefly, so that the file system's timestamps advance.
 fn let_time_pass() {
     if depth() == 0 && one_in(3) {
         std::thread::sleep(std::time::Duration::from_millis(if one_in(8) {

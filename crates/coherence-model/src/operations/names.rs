@@ -1,4 +1,4 @@
-//! Changes of names: create, drop, rename, replace, close and open again.
+//! Changes of names: create, drop, rename, replace, close and reopen.
 
 use std::ffi::{CString, c_int};
 use std::os::unix::fs::MetadataExt;
@@ -15,12 +15,12 @@ use crate::world::{Alone, File, Slot, world};
 
 const MODE: u32 = 0o640;
 
-/// Opens a file for the server's work, in one of its ways.
+/// Opens a file for the server, in one of its ways.
 pub fn open(file: &File, path: &CString, flags: c_int) {
     let flags = flags | libc::O_RDWR | libc::O_CLOEXEC;
     let direct = file.page_size() >= 4096 && !one_in(4);
     let with = |flags: c_int| {
-        // SAFETY: a path of our own.
+        // SAFETY: our own path.
         unsafe {
             match below(5) {
                 0 => calls::openat64(libc::AT_FDCWD, path.as_ptr(), flags, MODE),
@@ -46,7 +46,7 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
         );
     }
     if direct && !at_once {
-        // SAFETY: a descriptor of our own.
+        // SAFETY: our own descriptor.
         is_direct = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_DIRECT) } == 0;
     }
     file.direct.store(is_direct, Ordering::SeqCst);
@@ -57,7 +57,7 @@ fn inode(file: &File) -> u64 {
     bpe::os::Os::stat(&bpe::linux::Linux, file.fd()).map_or(0, |stat| stat.inode.1)
 }
 
-/// Makes a file under this path and fills it. Its gate is still shut.
+/// Creates a file under this path and fills it. Its gate is still shut.
 pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
     let file = File::new(slot);
     open(&file, path, libc::O_CREAT | libc::O_EXCL);
@@ -71,7 +71,7 @@ pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
         &file,
         file.most_bytes / 2 + below(file.most_bytes / 4) / file.page_size() * file.page_size(),
     );
-    // Pages that are not written stay zeros.
+    // Unwritten pages stay zero.
     let mut page = 0;
     while page < file.pages() && !world().stopping() {
         let count = (1 + below(16)).min(file.pages() - page);
@@ -84,7 +84,7 @@ pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
     file
 }
 
-/// Makes the files of all slots.
+/// Creates the files of all slots.
 pub fn create_all() {
     for slot in &world().slots {
         let file = create(slot, &slot.path());
@@ -94,7 +94,7 @@ pub fn create_all() {
 }
 
 pub fn unlink(path: &CString) -> c_int {
-    // SAFETY: a path of our own.
+    // SAFETY: our own path.
     unsafe {
         match below(4) {
             0 => calls::unlinkat(libc::AT_FDCWD, path.as_ptr(), 0),
@@ -110,8 +110,8 @@ fn expect_success(file: &File, what: &str, result: c_int) {
     }
 }
 
-/// The file, whose gate is shut, loses its name by `act`; it is closed before or after, perhaps only when its last requests
-/// have been harvested.
+/// Removes the file's name by `act`. The file's gate is shut. The file is closed before or after, possibly only after the
+/// harvest of its last requests.
 pub fn lose(file: Arc<File>, act: impl FnOnce(&File)) {
     world().dropped.lock().insert(inode(&file));
     if one_in(3) && file.quiet() {
@@ -132,7 +132,7 @@ pub fn lose(file: Arc<File>, act: impl FnOnce(&File)) {
     world().closing.lock().push(file);
 }
 
-/// A second descriptor for a look at the header.
+/// Opens a second descriptor and reads the header.
 pub fn probe() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -146,7 +146,7 @@ pub fn probe() {
         return;
     };
     reached(Reached::Probes);
-    // SAFETY: a path and a buffer of our own.
+    // SAFETY: our own path and buffer.
     unsafe {
         let fd = calls::open64(slot.path().as_ptr(), libc::O_RDONLY, 0);
         let mut head = [0u8; 1024];
@@ -158,7 +158,7 @@ pub fn probe() {
     }
 }
 
-/// The file is written under a name that is none of a data file.
+/// Writes the file under a name that is not a data file's.
 pub fn write_by_second_name() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -174,12 +174,12 @@ pub fn write_by_second_name() {
     reached(Reached::SecondNames);
     let name = world().path(&format!("{}-copy", slot.name));
     let (offset, length) = (pages.offset(), pages.bytes());
-    // SAFETY: paths of our own.
+    // SAFETY: our own paths.
     unsafe {
         if libc::link(slot.path().as_ptr(), name.as_ptr()) != 0 {
             return world().violated(Some(file), &format!("link failed with errno {}", errno()));
         }
-        // Read before and after, so that they are likely to be cached when they are written.
+        // Reads before and after, so that the pages are probably cached when they are written.
         read_each(file, offset, length, "read before a write by a second name");
         let fd = calls::open64(name.as_ptr(), libc::O_RDWR, 0);
         let mut buffer = super::pages::new_contents(file, offset, length);
@@ -201,7 +201,7 @@ fn read_each(file: &File, offset: usize, length: usize, how: &str) {
 }
 
 pub fn rename_path(file: &File, from: &CString, to: &CString) {
-    // SAFETY: paths of our own.
+    // SAFETY: our own paths.
     let result = unsafe {
         match below(3) {
             0 => calls::renameat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr()),
@@ -218,7 +218,7 @@ pub fn rename_path(file: &File, from: &CString, to: &CString) {
     expect_success(file, "renaming", result);
 }
 
-/// Away and back, while the file is used.
+/// Renames a file and restores its name, while the file is in use.
 pub fn rename() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -235,7 +235,7 @@ pub fn rename() {
     world().note(&file, format_args!("renamed back"));
 }
 
-/// Two files exchange their names, while both are used.
+/// Exchanges the names of two files, while both are in use.
 pub fn exchange() {
     let (one, other) = (world().slot(), world().slot());
     if one.shape.page_size != other.shape.page_size || one.shape.base != other.shape.base {
@@ -245,7 +245,7 @@ pub fn exchange() {
         return;
     };
     let (a, b) = (one.file(), other.file());
-    // SAFETY: paths of our own.
+    // SAFETY: our own paths.
     let result = unsafe {
         calls::renameat2(
             libc::AT_FDCWD,
@@ -262,7 +262,7 @@ pub fn exchange() {
     reached(Reached::Exchanges);
 }
 
-/// A new file takes the name of the old one.
+/// Replaces a file by a new one under the same name.
 pub fn replace() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -280,7 +280,7 @@ pub fn replace() {
     slot.put(new);
 }
 
-/// As TRUNCATE TABLE does.
+/// Recreates a file as TRUNCATE TABLE does.
 pub fn truncate_table() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -301,7 +301,7 @@ pub fn truncate_table() {
     });
 }
 
-/// As DROP TABLE and CREATE TABLE do.
+/// Recreates a file as DROP TABLE and CREATE TABLE do.
 pub fn drop_and_create() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -323,7 +323,7 @@ pub fn drop_and_create() {
     slot.put(new);
 }
 
-/// As the limit on open files has it: closed, and opened again when it is asked for.
+/// Closes and reopens a file, as under the limit on open files.
 pub fn reopen() {
     alone_with_names(|slot, Alone(ref file)| {
         reached(Reached::Reopened);
@@ -349,7 +349,7 @@ pub fn reopen() {
     });
 }
 
-/// Bytes that the file has on disk.
+/// Size of the file on disk, bytes.
 pub fn real_size(path: &CString) -> usize {
     let path = path.to_str().unwrap_or_default();
     std::fs::metadata(path).map_or(0, |meta| meta.size() as usize)

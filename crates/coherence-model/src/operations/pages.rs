@@ -12,20 +12,20 @@ use crate::coverage::{Reached, reached};
 use crate::random::{below, one_in};
 use crate::world::{Buffer, File, Pages, User, world};
 
-/// A file with a request, and pages for it.
+/// Begins a request on some file, and locks pages for it.
 pub fn some_pages(most: usize) -> Option<(User, Arc<Pages>)> {
     let user = world().slot().file().enter()?;
     let pages = user.0.some_pages(most)?;
     Some((user, pages))
 }
 
-/// Reads one page, and looks at every byte.
+/// Reads one page, and verifies every byte.
 pub fn read_page(file: &File, offset: usize, length: usize, how: &str) {
     let mut buffer = Buffer::for_file(file, length);
     let fd = file.fd();
     let checked = one_in(30);
     let start = buffer.at(0);
-    // SAFETY: a buffer of our own.
+    // SAFETY: our own buffer.
     let got = unsafe {
         if checked {
             calls::pread64_checked(fd, start, length, offset as i64, length)
@@ -54,14 +54,14 @@ pub fn read() {
     read_page(&user.0, pages.offset(), pages.bytes(), "read");
 }
 
-/// All that was written to a file goes to the disk.
+/// Flushes all writes of a file to the disk.
 pub fn flush() {
     if let Some(user) = world().slot().file().enter() {
         flush_file(&user.0);
     }
 }
 
-/// The same, of this one.
+/// Flushes this file.
 pub fn flush_file(file: &File) {
     reached(Reached::Flushes);
     // SAFETY: the file's own descriptor.
@@ -78,7 +78,7 @@ pub fn flush_file(file: &File) {
     world().note(file, format_args!("flushed"));
 }
 
-/// One request or several, submitted together.
+/// Submits one or several requests together.
 pub fn read_async() {
     let mut requests = Vec::new();
     let vectored = one_in(40);
@@ -105,7 +105,7 @@ pub fn read_async() {
     asynchronous::submit(requests);
 }
 
-/// New contents for some pages, which the model expects from here on.
+/// New contents for some pages, which the model expects from now on.
 pub fn new_contents(file: &File, offset: usize, length: usize) -> Buffer {
     file.expect(offset, length, file.new_stamp());
     let mut buffer = Buffer::for_file(file, length);
@@ -121,7 +121,7 @@ pub fn write() {
     write_pages(&user.0, pages.offset(), pages.bytes());
 }
 
-/// Writes pages that the caller has.
+/// Writes pages that the caller has locked.
 pub fn write_pages(file: &File, offset: usize, length: usize) {
     let mut buffer = new_contents(file, offset, length);
     write_rest(file, file.fd(), buffer.bytes(), offset, 0);
@@ -164,12 +164,12 @@ pub fn write_async() {
     asynchronous::submit(requests);
 }
 
-/// Whether pages of the file may be written short, with a hole behind.
+/// Whether pages of the file may be written short, followed by a hole.
 fn compresses(file: &File) -> bool {
     file.page_size() > 4096
 }
 
-/// As a bulk load does: up to an extent of pages in one call.
+/// Writes as a bulk load: up to an extent of pages in one call.
 pub fn write_vectored() {
     let Some((user, pages)) = some_pages(16) else {
         return;
@@ -185,7 +185,7 @@ pub fn write_vectored() {
         })
         .collect();
     let (count, offset) = (vector.len() as i32, pages.offset() as i64);
-    // SAFETY: buffers of our own.
+    // SAFETY: our own buffers.
     let put = unsafe { calls::pwritev64(file.fd(), vector.as_ptr(), count, offset) };
     world().note(
         file,
@@ -199,7 +199,7 @@ pub fn write_vectored() {
     }
 }
 
-/// As a program beside the server does, which always finds the data file complete.
+/// Reads as a program outside the server, which must always find the data file complete.
 pub fn read_vectored() {
     let Some((user, pages)) = some_pages(4) else {
         return;
@@ -211,7 +211,7 @@ pub fn read_vectored() {
         iov_base: buffer.at(0),
         iov_len: pages.bytes(),
     }];
-    // SAFETY: a buffer of our own.
+    // SAFETY: our own buffer.
     let got = unsafe { libc::preadv64(file.fd(), vector.as_ptr(), 1, pages.offset() as i64) };
     if got == pages.bytes() as isize {
         file.check(
@@ -227,7 +227,7 @@ pub fn read_vectored() {
     }
 }
 
-/// As page compression does: a short write, then a hole behind it.
+/// Writes as page compression: a short write, then a hole behind it.
 pub fn write_compressed() {
     let Some((user, pages)) = some_pages(1) else {
         return;
@@ -242,7 +242,7 @@ pub fn write_compressed() {
     punch(file, pages.offset() + length, pages.bytes() - length);
 }
 
-/// The beginning of page 0, as when a file is opened.
+/// Reads the beginning of page 0, as when a file is opened.
 pub fn read_header() {
     let Some(user) = world().slot().file().enter() else {
         return;
@@ -271,7 +271,7 @@ pub fn read_header() {
     }
 }
 
-/// Many pages at once, as an import and recovery read.
+/// Reads many pages at once, as import and recovery do.
 pub fn read_block() {
     let Some((user, pages)) = some_pages(64) else {
         return;
@@ -280,7 +280,7 @@ pub fn read_block() {
     read_page(&user.0, pages.offset(), pages.bytes(), "read of a block");
 }
 
-/// So many reads of another length that the page size is learned anew.
+/// Reads so often with another length that the page size is learned anew.
 pub fn read_in_another_length() {
     let Some(user) = world().slot().file().enter() else {
         return;

@@ -75,7 +75,7 @@ pub fn zero_range() {
     world().note(file, format_args!("zeroed range, {length} at {offset}"));
 }
 
-/// A page that may be read and changed at the same time from now on.
+/// Locks a page for concurrent reads and changes.
 fn page_to_overlap() -> Option<(User, Arc<Pages>)> {
     let (user, mut pages) = some_pages(1)?;
     let (overlap, alone) = (Overlap::begin()?, Arc::get_mut(&mut pages)?);
@@ -83,8 +83,8 @@ fn page_to_overlap() -> Option<(User, Arc<Pages>)> {
     Some((user, pages))
 }
 
-/// A freed page is overwritten with zeros while it is read ahead: what the read brings does not matter, but what is read
-/// later does.
+/// Overwrites a freed page with zeros during its read-ahead. The contents of that read are irrelevant, but later reads must be
+/// correct.
 pub fn overlap_zero_write() {
     let Some((user, pages)) = page_to_overlap() else {
         return;
@@ -130,7 +130,7 @@ pub fn overlap_zero_write() {
     }
 }
 
-/// Freed pages become a hole while one of them is read ahead.
+/// Punches a hole into freed pages during the read-ahead of one of them.
 pub fn overlap_hole() {
     let Some((user, pages)) = page_to_overlap() else {
         return;
@@ -158,7 +158,7 @@ pub fn overlap_hole() {
     punch(&file, pages.offset(), length);
 }
 
-/// The file grows, in one of the servers' ways.
+/// Extends the file, in one of the servers' ways.
 pub fn extend() {
     extend_one(world().slot());
 }
@@ -175,7 +175,7 @@ pub fn extend_one(slot: &Slot) {
     drop(growth);
 }
 
-/// Adds so many bytes of zeros. The caller has the right to do it.
+/// Extends the file by this many bytes of zeros. The caller has the right to extend.
 pub fn grow_by(file: &File, bytes: usize) {
     let size = file.size();
     let grown = (size + bytes).min(file.most_bytes);
@@ -226,12 +226,12 @@ pub fn grow_by(file: &File, bytes: usize) {
     world().note(file, format_args!("grew from {size} to {grown}"));
 }
 
-/// Not every file system can allocate; one of the calls returns its errno.
+/// Not every file system can allocate. `posix_fallocate64` returns its errno.
 fn is_not_supported(result: c_int) -> bool {
     result == libc::EOPNOTSUPP || result < 0 && errno() == libc::EOPNOTSUPP
 }
 
-/// The end of the file is cut off, as for undo logs, temporary and system tablespaces. Pages before it go on being used.
+/// Truncates the file, as for undo logs, temporary and system tablespaces. Pages before the cut stay in use.
 pub fn truncate() {
     let slot = world().slot();
     let Some(user) = slot.file().enter() else {
@@ -250,7 +250,7 @@ pub fn truncate() {
         return;
     };
     let before = file.identity();
-    // Read before and after, so that they are likely to be cached when they are cut off.
+    // Reads before and after, so that the pages are probably cached when they are cut off.
     let witnesses = [keep, keep + below(size / page - keep)];
     for witness in witnesses {
         read_page(file, witness * page, page, "read before a truncation");
@@ -258,7 +258,7 @@ pub fn truncate() {
     file.set_size(keep * page);
     let length = (keep * page) as i64;
     let by_path = one_in(4);
-    // SAFETY: plain arguments and a path of our own.
+    // SAFETY: plain arguments and our own path.
     let result: c_int = unsafe {
         match slot.ddl().filter(|_| by_path) {
             Some(_ddl) if Arc::ptr_eq(&slot.file(), file) => {
@@ -280,7 +280,7 @@ pub fn truncate() {
     file.expect(keep * page, file.most_bytes - keep * page, ZERO);
     count_identity(before, file);
     world().note(file, format_args!("truncated from {size} to {length}"));
-    // As MariaDB rewrites undo logs: the end comes back at once.
+    // As MariaDB rewrites undo logs: the file grows again at once.
     if one_in(2) {
         grow_by(file, size - keep * page);
         for witness in witnesses {

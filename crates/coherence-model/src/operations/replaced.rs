@@ -1,5 +1,5 @@
-//! Contents that change in other ways: by other programs while the file is closed, by calls that carry no offset, by an
-//! open that empties the file, by an import.
+//! Changes of contents by other ways: other programs while the file is closed, calls without an offset, an open that empties
+//! the file, an import.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ fn as_path(path: &CString) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
 }
 
-/// New contents for some pages of a closed file, written by another program.
+/// Writes new contents into some pages of a closed file, as another program.
 fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std::io::Result<()> {
     let (offset, length) = (first * file.page_size(), count * file.page_size());
     let mut buffer = new_contents(file, offset, length);
@@ -31,20 +31,20 @@ fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std
     outside.write_all_at(buffer.bytes(), offset as u64)
 }
 
-/// When other programs change a file that the server has closed, and which it opens again.
+/// When other programs change a file between the server's close and reopen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Others {
     /// At any time.
     AtAnyTime,
-    /// Sometimes as soon as it is closed after a write, and the server dies at once.
+    /// Sometimes immediately after a close that follows a write, and the server dies at once.
     AndDie,
 }
 
-/// One of [`Others`].
+/// A value of [`Others`].
 pub static OTHERS: AtomicU8 = AtomicU8::new(Others::AtAnyTime as u8);
 
-/// Another program changes the file while the server has it closed.
+/// Changes the file as another program, while the server has it closed.
 pub fn change_outside() {
     alone_with_names(|slot, Alone(ref file)| {
         reached(Reached::ReplacedOutside);
@@ -68,9 +68,9 @@ pub fn change_outside() {
                 let first = below(pages);
                 write_outside(file, &path, first, (1 + below(4)).min(pages - first))
             }
-            // Copied over: same inode, same size; times put back as `cp -p` does.
+            // Copied over: same inode, same size; times restored, as `cp -p` does.
             1 => copied_over(file, &path),
-            // Cut off and written again.
+            // Truncated and written again.
             2 => std::fs::OpenOptions::new()
                 .write(true)
                 .open(as_path(&path))
@@ -81,7 +81,7 @@ pub fn change_outside() {
                 })
                 .map(|()| file.expect(0, file.most_bytes, crate::content::ZERO))
                 .and_then(|()| write_outside(file, &path, pages / 3, pages / 3)),
-            // Another inode under the name, as restoring a backup brings it.
+            // Another inode under the name, as after restoring a backup.
             _ => restored(slot, file),
         };
         if let Err(error) = result {
@@ -121,7 +121,8 @@ fn copied_over(file: &File, path: &CString) -> std::io::Result<()> {
         .set_times(times)
 }
 
-/// Files beside a slot's own bear the slot's name, not its file's: two files that were made for one slot may be in two by now.
+/// The files of a slot are named after the slot, not after the file: two files that were created for one slot may be in two
+/// slots by now.
 fn restored(slot: &Slot, file: &File) -> std::io::Result<()> {
     let backup = world().path(&format!("{}-backup", slot.name));
     std::fs::write(as_path(&backup), [])?;
@@ -134,7 +135,7 @@ fn restored(slot: &Slot, file: &File) -> std::io::Result<()> {
     std::fs::rename(as_path(&backup), as_path(&slot.path()))
 }
 
-/// Writes that carry no offset, as of other plugins: the file must be followed no more until it is opened anew.
+/// Writes without an offset, as other plugins do: the file must not be tracked until it is reopened.
 pub fn write_unfollowed() {
     alone_with_names(|slot, Alone(ref file)| {
         reached(Reached::Unfollowed);
@@ -155,7 +156,7 @@ pub fn write_unfollowed() {
             );
         }
         let source = CString::new(source.as_os_str().as_bytes()).unwrap_or_default();
-        // SAFETY: descriptors and buffers of our own.
+        // SAFETY: our own descriptors and buffers.
         let put = unsafe {
             libc::lseek64(fd, offset as i64, libc::SEEK_SET);
             let from = libc::open64(source.as_ptr(), libc::O_RDONLY);
@@ -178,7 +179,7 @@ pub fn write_unfollowed() {
             format_args!("written without an offset at {offset}: {put}"),
         );
         if put != page as isize {
-            // Not every file system can do all of this: write it in the ordinary way.
+            // Not every file system supports all of these calls: write in the ordinary way.
             super::write_rest(file, fd, buffer.bytes(), offset, 0);
         }
         for _ in 0..2 {
@@ -194,10 +195,10 @@ pub fn write_unfollowed() {
     });
 }
 
-/// Writes bytes at the file's own offset by way of a pipe, which has room for them.
+/// Writes bytes at the file's own offset through a pipe, which has room for them.
 fn spliced(fd: i32, bytes: &[u8]) -> isize {
     let mut ends = [-1; 2];
-    // SAFETY: descriptors and memory of our own.
+    // SAFETY: our own descriptors and memory.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
             return -1;
@@ -214,7 +215,7 @@ fn spliced(fd: i32, bytes: &[u8]) -> isize {
     }
 }
 
-/// An open that empties the file.
+/// Opens a file so that it is emptied.
 pub fn empty() {
     alone_with_names(|slot, Alone(ref file)| {
         reached(Reached::Emptied);
@@ -225,7 +226,7 @@ pub fn empty() {
             close(file);
         }
         file.forget_contents();
-        // SAFETY: a path of our own.
+        // SAFETY: our own path.
         unsafe {
             let fd = if one_in(2) {
                 calls::creat64(slot.path().as_ptr(), 0o640)
@@ -260,7 +261,7 @@ pub fn empty() {
     });
 }
 
-/// As DISCARD TABLESPACE, copying a file from elsewhere, and IMPORT TABLESPACE do.
+/// Imports a file: DISCARD TABLESPACE, a copy from elsewhere, IMPORT TABLESPACE.
 pub fn import() {
     let slot = world().slot();
     let Some(_ddl) = slot.ddl() else {
@@ -272,7 +273,7 @@ pub fn import() {
         return world().violated(Some(&old), "two changes of a file at once");
     }
     lose(old, |old| {
-        // SAFETY: a path of our own.
+        // SAFETY: our own path.
         if unsafe { calls::unlink(slot.path().as_ptr()) } != 0 {
             world().violated(
                 Some(old),
@@ -295,7 +296,7 @@ fn copied_in(slot: &Slot) -> std::io::Result<Arc<File>> {
     let (file, path) = (File::new(slot), slot.path());
     let pages = file.most_bytes / 2 / file.page_size();
     file.set_size(pages * file.page_size());
-    // Of another server: the same numbers of pages, another space.
+    // From another server: the same page numbers, another space.
     for page in 0..pages {
         if !one_in(10) {
             let stamp = Stamp::new(0xF0_0000 + below(1000) as u32, 1 + below(1 << 20) as u64);

@@ -1,4 +1,4 @@
-//! I/O through io_uring, whose completions nobody sees.
+//! I/O through io_uring, whose completions the hooks do not observe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,10 +13,10 @@ use crate::kernel::{
 use crate::random::{below, one_in};
 use crate::world::{Buffer, world};
 
-/// Whether there are rings. What is written through one is not believed by the next process, and that would be all files soon.
+/// Whether io_uring is used. The next process does not trust files written through it, which would soon be all files.
 pub static ARE_USED: AtomicBool = AtomicBool::new(true);
 
-/// A batch of requests in a ring of their own.
+/// Submits a batch of requests in a new ring.
 pub fn submit() {
     if !ARE_USED.load(Ordering::Relaxed) {
         return;
@@ -97,7 +97,7 @@ pub fn submit() {
         pending_head: start,
         pending_tail: start.wrapping_add(parts.len() as u32),
     };
-    // SAFETY: a ring of our own.
+    // SAFETY: our own ring.
     unsafe {
         calls::io_uring_submit(&raw mut ring);
         if one_in(8) {

@@ -1,5 +1,5 @@
-//! What another server has cached is loaded: several pages are read at once, without being asked for by InnoDB, which may write them
-//! meanwhile.
+//! Loads pages that another server has cached: reads several at once, without a request of InnoDB, which may write them
+//! concurrently.
 
 #[cfg(debug_assertions)]
 use std::cell::RefCell;
@@ -18,11 +18,11 @@ use crate::world::{File, world};
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// The run that this thread has read and not offered yet: its file and pages.
+    /// The run that this thread has read and not inserted yet: its file and pages.
     static READ: RefCell<Option<(Arc<File>, usize, usize)>> = const { RefCell::new(None) };
 }
 
-/// Pages of a run at most.
+/// Maximum number of pages in a run.
 const MOST: usize = 16;
 
 /// Loads some pages of a run.
@@ -69,7 +69,7 @@ pub fn load() {
     }
 }
 
-/// Two pages of the run that was just read are written, before it is offered: one alone would be offered itself.
+/// Writes two pages of the run before it is inserted. A write of a single page would insert that page.
 #[cfg(debug_assertions)]
 pub fn write_what_was_read() {
     let Some((file, first, last)) = READ.take() else {

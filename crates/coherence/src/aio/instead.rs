@@ -1,4 +1,4 @@
-//! The server's own read, made in place of one that was pointed at a cache file.
+//! Fallback read: the server's own read in place of a redirected one.
 
 use std::ffi::c_int;
 
@@ -9,12 +9,12 @@ use crate::os::{Errno, Os};
 use crate::sync::Instant;
 use crate::target::Target;
 
-/// How a request is handed to the kernel: as `io_submit` does.
+/// Submits a request to the kernel, as `io_submit` does.
 pub type Submit<'a> = &'a dyn Fn(usize, *mut Iocb) -> c_int;
 
 impl<O: Os> Core<O> {
-    /// Submits the server's own request, as it was, to its own context, in place of one that was pointed at a cache file. Whether
-    /// the kernel has taken it; if so, the server's event is that of this request. No lock may be held.
+    /// Submits the server's original request to its own context, in place of a redirected one. Returns whether the kernel accepted
+    /// it; the server's event is then that of this request. The caller must hold no lock.
     pub(super) fn submit_own(
         &'static self,
         request: *mut Iocb,
@@ -23,16 +23,16 @@ impl<O: Os> Core<O> {
         timed: Option<Timed>,
         submit: Submit<'_>,
     ) -> bool {
-        // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
+        // SAFETY: the server waits for this request and does not touch it, because it got no event for it.
         self.follow_own(unsafe { &*request }, target, context, timed);
         let taken = submit(context, request) == 1;
         if !taken {
-            drop(self.requests.take(request as usize)); // it was read only, so there is nothing to undo
+            drop(self.requests.take(request as usize)); // only a read, so there is nothing to undo
         }
         taken
     }
 
-    /// Follows a read of the data file that is submitted by ourselves; it needs not be.
+    /// Tracks a fallback read of the data file. The read is correct without tracking too.
     pub(super) fn follow_own(
         &'static self,
         iocb: &Iocb,
@@ -69,7 +69,7 @@ impl<O: Os> Core<O> {
         drop(self.follow(iocb, request));
     }
 
-    /// A read that was made in place of one from a cache file.
+    /// Counts a fallback read.
     pub(super) fn count_data_read_of(
         &'static self,
         fd: c_int,
@@ -85,7 +85,7 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Makes the server's own read in place of one that was redirected.
+    /// Makes the fallback read synchronously.
     pub(super) fn read_instead(&'static self, event: &mut IoEvent, words: &Words, length: usize) {
         // SAFETY: the server's own read, with its own arguments.
         let result = unsafe {
@@ -98,11 +98,11 @@ impl<O: Os> Core<O> {
         };
     }
 
-    /// Remembers a request until it is harvested; gives it back if there are too many.
+    /// Tracks a request until it is harvested. Returns it if too many are tracked.
     pub(super) fn follow(&'static self, iocb: &Iocb, request: Request) -> Option<Request> {
         match self.requests.follow(iocb, request) {
             Ok(left_over) => {
-                // Its completion passed unseen. It stays pending until its write has ended.
+                // Its completion passed unobserved. It stays pending until its write has ended.
                 if let Some(Request {
                     purpose: Purpose::Write(write),
                     pending,

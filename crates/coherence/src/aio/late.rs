@@ -1,10 +1,10 @@
-//! Reads from cache files that take too long.
+//! Read timeout: redirected reads that the cache disk does not answer in time.
 //!
-//! A redirected read with a bound goes into memory that the extension lends, and carries a *tag* in place of the server's
-//! own word. When it is overdue the server's true read is submitted, and the server gets its event as if nothing had been. What
-//! the cache disk answers later is told by its tag, and kept from the server, who may have used the request anew by then.
+//! A redirected read with a timeout goes into memory that the extension lends, and carries a *tag* in place of the server's own
+//! word. When it is overdue, the server's own read is submitted, and the server gets its event as usual. The tag identifies a
+//! later answer of the cache disk. The server does not get that answer, because it may have reused the request by then.
 //!
-//! Locks: the table of abandoned reads, then a shard of the requests.
+//! Lock order: the table of abandoned reads, then a shard of the requests.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::os::Os;
 use crate::sync::{Instant, Ordering};
 use crate::target::Target;
 
-/// The longest that a harvester waits in the kernel while a read may become overdue.
+/// Maximum time that a harvester waits in the kernel while a read may become overdue.
 pub const SLICE: Duration = Duration::from_millis(100);
-/// Requests of a context are looked through at most so often, milliseconds.
+/// Minimum interval between two searches of a context's requests, milliseconds.
 const LOOK_EVERY: u64 = 20;
-/// How long a harvester puts reads in the place of late ones before it harvests again.
+/// Time limit of one pass that replaces overdue reads. The harvester harvests again after it.
 const PASS: Duration = Duration::from_millis(20);
 
-/// A read that was taken out of the requests, and not answered to the server yet.
+/// A read that was removed from the requests and is not yet answered to the server.
 struct Late {
     key: usize,
-    /// As the server has set them.
+    /// The server's values.
     words: Words,
     length: usize,
     target: Target,
@@ -34,9 +34,9 @@ struct Late {
 }
 
 impl<O: Os> Core<O> {
-    /// The kernel has taken these requests, given by key and tag: from now on they may be given up. Not before: the server's
-    /// request would be submitted after the server had been told that it is done. Some may be harvested already, and their
-    /// requests stand for other reads.
+    /// Allows these requests, given by key and tag, to be given up. Call after the kernel has accepted them: otherwise the server's
+    /// request would be submitted after the server got its completion. Some may be harvested already, so that other reads have
+    /// their keys.
     pub fn submitted(&'static self, tagged: &[(usize, u64)]) {
         for &(key, word) in tagged {
             if let Some(request) = self.requests.shard(key).lock().get_mut(&key) {
@@ -55,10 +55,10 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Whether the late reads of a context are to be looked for now.
+    /// Whether a search for overdue reads of a context is due.
     fn is_due(&'static self, number: usize, now: u64) -> bool {
         let looked = self.requests.looked[number].load(Ordering::Relaxed);
-        // A context that was never looked at is due.
+        // A context that was never searched is due.
         let due = looked == 0 || now >= looked + LOOK_EVERY;
         if due {
             self.requests.looked[number].store(now.max(1), Ordering::Relaxed);
@@ -66,8 +66,8 @@ impl<O: Os> Core<O> {
         due
     }
 
-    /// Gives up the reads of a context that are overdue, and submits the server's own in their place. What the kernel does not
-    /// take is read here and now, and is an event for the server: only one each time, so that others do not wait for many.
+    /// Gives up the overdue reads of a context, and submits the server's own reads in their place. A read that the kernel does not
+    /// accept is made synchronously, and its event returned. Only one per call, so that others do not wait for many.
     pub fn give_up(
         &'static self,
         context: usize,
@@ -82,10 +82,10 @@ impl<O: Os> Core<O> {
         if !self.is_due(number, self.requests.now()) {
             return None;
         }
-        // The server's own request may be one that the kernel answers only when it is read, as where files are not read directly.
+        // Limited, because the kernel may execute the server's own read synchronously, for example in a file without direct I/O.
         while begun.elapsed() < PASS {
             let late = self.abandon(context)?;
-            // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
+            // SAFETY: the server waits for this request and does not touch it, because it got no event for it.
             late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
             let request = late.key as *mut Iocb;
             if self.submit_own(request, late.target, context, late.timed, submit) {
@@ -107,7 +107,7 @@ impl<O: Os> Core<O> {
         None
     }
 
-    /// Takes an overdue read of a context out of the requests.
+    /// Removes an overdue read of a context from the requests.
     fn abandon(&'static self, context: usize) -> Option<Late> {
         let mut abandoned = self.requests.abandoned.lock();
         for shard in self.requests.shards() {
@@ -128,7 +128,7 @@ impl<O: Os> Core<O> {
                 target,
             } = request.purpose
             else {
-                continue; // it was looked at just now
+                continue; // excluded by `is_overdue`
             };
             let guard = self.switch().active();
             let active = guard

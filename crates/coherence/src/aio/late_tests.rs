@@ -1,4 +1,4 @@
-//! Late reads of several contexts, on a kernel that is played: what is pointed at the cache file is taken, and not answered.
+//! Overdue reads of several contexts on a simulated kernel, which accepts redirected reads and does not answer them.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -30,7 +30,7 @@ fn page(number: u32) -> [u8; PAGE] {
     page
 }
 
-/// A data file whose pages are all in the cache, on its disk.
+/// A data file whose pages are all on the cache disk.
 struct Cached {
     core: &'static Core<Machine>,
     file: File,
@@ -38,7 +38,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// `None` where files cannot be read directly.
+    /// Returns `None` where direct I/O is not available.
     fn new() -> Option<Cached> {
         let core = machine_for_tests::core();
         let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ impl Cached {
         CONTEXTS
             .into_iter()
             .for_each(|context| core.entering_harvest(context));
-        // The test before has looked a moment ago.
+        // The previous test has searched a moment ago.
         core.requests
             .looked
             .iter()
@@ -95,7 +95,7 @@ impl Cached {
     }
 
     fn request(&self, number: u32, buffer: &mut Buffer) -> Box<Iocb> {
-        // SAFETY: numbers, for which zero is a value.
+        // SAFETY: all fields are integers, for which zero is valid.
         let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
         (iocb.opcode, iocb.fd) = (PREAD, self.file.as_raw_fd());
         (iocb.buffer, iocb.length) = (buffer.0.as_mut_ptr() as u64, PAGE as u64);
@@ -129,11 +129,11 @@ fn target(core: &'static Core<Machine>, file: &File, number: u32) -> Option<Targ
     core.target_of_read(core.switch().mode(), known, PAGE, offset)
 }
 
-/// A request with what it was before it was submitted.
+/// A request, and its values before the submission.
 struct Sent {
     iocb: Box<Iocb>,
     words: Words,
-    /// That it carries while it is pointed at the cache file.
+    /// The tag that it carries while it is redirected.
     tag: u64,
 }
 
@@ -174,7 +174,7 @@ impl Sent {
     }
 }
 
-/// A pass ends early when its thread is held up: so many are tried.
+/// Number of passes to try: a pass ends early when its thread stalls.
 const MOST_PASSES: usize = 50;
 
 fn taken(_: usize, _: *mut Iocb) -> i32 {
@@ -198,8 +198,8 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
         made.borrow_mut().push((context, request as u64));
         1
     };
-    // At once: nobody has waited for the first, and that the first was looked after does not hold up the second. A pass that
-    // was itself held up leaves the rest to the next, which is due then.
+    // At once: no thread has waited for the first context, and handling it does not delay the second. A pass that stalled
+    // leaves the rest to the next, which is due then.
     for context in [CONTEXTS[0], CONTEXTS[1]] {
         (0..MOST_PASSES).for_each(|_| assert!(cached.core.give_up(context, 8, &make).is_none()));
     }
@@ -211,7 +211,7 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
     assert_eq!(made, expected);
     let all: Vec<&Sent> = busy.iter().chain([&idle]).collect();
     assert!(all.iter().all(|sent| sent.is_as_before()));
-    // Both answers come: the server sees the one, once.
+    // Both answers arrive, and the server sees one event, once.
     for sent in &all {
         let late = sent.event(sent.tag, PAGE as i64);
         let own = sent.event(sent.words.data, PAGE as i64);
@@ -251,8 +251,8 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     assert_eq!(cached.core.switch().pending_requests(), 0);
 }
 
-/// No server lets two threads harvest one context. If one did: another thread gives a read up after this one has harvested the
-/// late answer and not found it given up. The answer must not be taken for that of the server's own read.
+/// No server lets two threads harvest one context. If one did: this thread harvests the late answer and does not find it given
+/// up, and then another thread gives the read up. The answer must not complete the server's own read.
 #[test]
 fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
     let Some(cached) = Cached::new() else { return };
@@ -273,7 +273,7 @@ fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
     assert!(!cached.core.requests.expects_tags());
 }
 
-/// EAGAIN, or that the flag is not known, says nothing about the disk, and the server is given the true read.
+/// EAGAIN and an unsupported flag are no disk errors, and the server gets its own read.
 #[test]
 fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     let Some(cached) = Cached::new() else { return };
@@ -296,7 +296,7 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     assert_eq!((device.errors, device.reads_busy), (0, 2));
     assert_eq!(all.misses_device_failed, 2);
     assert!(device.state.contains("RWF_NOWAIT"), "{}", device.state);
-    // From now on it is left out.
+    // The flag is omitted from now on.
     let mut iocb = cached.request(6, &mut buffer);
     let list = [&raw mut *iocb];
     let refused = || -libc::EAGAIN;
@@ -310,7 +310,7 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     assert_eq!(cached.core.switch().pending_requests(), 0);
 }
 
-/// A read that was pointed at the cache file, and one that was not, end in whatever mode they come to.
+/// A redirected read and another one complete in whichever mode is set by then.
 #[test]
 fn reads_under_way_outlive_every_change_of_bypass() {
     let Some(cached) = Cached::new() else { return };
@@ -325,7 +325,7 @@ fn reads_under_way_outlive_every_change_of_bypass() {
     let [buffer, other] = &mut buffers[..] else {
         unreachable!()
     };
-    // Pointed at the cache file, and answered in bypass.
+    // Redirected, and answered in bypass.
     let sent = Sent::new(&cached, CONTEXTS[0], 1, buffer);
     uses(Bypass::On, false);
     assert!(cached.core.may_be_late(true));
@@ -338,7 +338,7 @@ fn reads_under_way_outlive_every_change_of_bypass() {
     assert!(sent.is_as_before());
     let mut own = [sent.event(sent.words.data, PAGE as i64)];
     assert_eq!(cached.core.harvested(&mut own, &taken, no_panic), 1);
-    // In bypass it passes untouched.
+    // In bypass it passes unmodified.
     let mut iocb = cached.request(2, other);
     let list = [&raw mut *iocb];
     let submit = |core: &'static Core<Machine>| {
@@ -354,7 +354,7 @@ fn reads_under_way_outlive_every_change_of_bypass() {
     assert_eq!(submit(cached.core), 1);
     assert_eq!((iocb.data, iocb.fd), (1002, cached.file.as_raw_fd()));
     assert_eq!(cached.core.switch().pending_requests(), 0);
-    // With a control group it is timed, and not looked up; nothing is changed of it.
+    // With a control group it is timed but not looked up, and its request stays unmodified.
     uses(Bypass::On, true);
     assert_eq!(submit(cached.core), 1);
     assert_eq!((iocb.data, iocb.fd), (1002, cached.file.as_raw_fd()));

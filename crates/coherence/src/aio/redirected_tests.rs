@@ -1,4 +1,4 @@
-//! A read that is pointed at the cache file: what the kernel is given, and what the server gets back.
+//! Redirected reads: the request that the kernel gets, and the result that the server gets.
 
 use std::os::fd::AsRawFd;
 
@@ -25,7 +25,7 @@ fn the_kernel_reads_a_cached_page_from_its_place_in_the_cache_file() {
         let request = &raw mut *asked.iocb;
         let by = submission(&served);
         let real = || {
-            // SAFETY: the request lives, and is the kernel's now.
+            // SAFETY: the request lives, and belongs to the kernel now.
             let given = unsafe { &*request };
             assert_ne!(given.fd, served.file.as_raw_fd(), "page {number}");
             // SAFETY: the buffer of the request has the length.
@@ -67,7 +67,7 @@ struct Asked {
 impl Asked {
     fn new(served: &Served, number: u32) -> Asked {
         let mut buffer = Box::new(Buffer([0; PAGE]));
-        // SAFETY: numbers, for which zero is a value.
+        // SAFETY: all fields are integers, for which zero is valid.
         let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
         (iocb.opcode, iocb.fd) = (PREAD, served.file.as_raw_fd());
         (iocb.buffer, iocb.length) = (buffer.0.as_mut_ptr() as u64, PAGE as u64);
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-/// A core whose extension has this page in staging.
+/// A server with this page in staging.
 fn with_staged_page(number: u32) -> Served {
     let served = Served::new();
     served.core.requests.disarm_all();
@@ -113,7 +113,7 @@ fn a_staged_page_was_copied_and_the_kernel_reads_nothing() {
     let mut asked = Asked::new(&served, 3);
     let request = &raw mut *asked.iocb;
     let real = || {
-        // SAFETY: the request lives, and is the kernel's now.
+        // SAFETY: the request lives, and belongs to the kernel now.
         assert_eq!(unsafe { (*request).length }, 0);
         1
     };
@@ -139,14 +139,14 @@ fn a_staged_page_was_copied_and_the_kernel_reads_nothing() {
 #[test]
 fn a_request_that_is_not_served_has_the_servers_length_again() {
     let served = with_staged_page(3);
-    // The kernel does not take it.
+    // The kernel does not accept it.
     let mut asked = Asked::new(&served, 3);
     let request = &raw mut *asked.iocb;
     let by = submission(&served);
     let refused = served.core.submit(by, &[request], || -libc::EAGAIN, || 0);
     assert_eq!(refused, -libc::EAGAIN);
     assert!(asked.is_as_it_was(&served, 3));
-    // The page is written before it is harvested: the server's own read is made.
+    // The page is written before the harvest, which requires the fallback read.
     let by = submission(&served);
     assert_eq!(served.core.submit(by, &[request], || 1, || 1), 1);
     assert!(!asked.is_as_it_was(&served, 3));

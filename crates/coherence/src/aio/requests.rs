@@ -1,4 +1,4 @@
-//! Requests under way, by their address, and the contexts whose completions are seen.
+//! Requests in flight, by address, and the contexts whose completions are observed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -66,7 +66,7 @@ pub const PREAD: i16 = 0;
 pub const PWRITE: i16 = 1;
 pub const PWRITEV: i16 = 8;
 
-/// Requests followed at the same time; the servers have a few thousand slots at most.
+/// Maximum number of tracked requests. The servers have a few thousand slots at most.
 pub const MOST_REQUESTS: usize = 1 << 16;
 
 pub enum Purpose {
@@ -74,10 +74,10 @@ pub enum Purpose {
     Redirected {
         target: Target,
         located: Located,
-        /// If it goes into memory that the extension lends.
+        /// Given if the read goes into memory that the extension lends.
         tag: Option<Tag>,
     },
-    /// Reads from the data file, to be offered if there is a ticket.
+    /// Reads from the data file. The page is offered for admission if there is a ticket.
     Missed {
         target: Target,
         ticket: Option<ReadTicket>,
@@ -90,27 +90,27 @@ pub enum Purpose {
 pub struct Request {
     pub purpose: Purpose,
     pub context: usize,
-    /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it. When it began,
-    /// for writes whose end may pass unseen.
+    /// For reads that may be given up: when the kernel accepted the request. Until then only the submitter may touch it.
+    /// For writes whose end may pass unobserved: when the write began.
     pub submitted: Option<Instant>,
-    /// A read that is compared with others. Elsewhere, since most are not: a request is copied several times.
+    /// Timing of a read for the control group. Boxed, because most reads have none and a request is copied several times.
     pub timed: Option<Box<Timed>>,
-    /// As the server has set them.
+    /// The server's values.
     pub words: Words,
-    /// Bytes, of which the kernel takes less than 2 GiB at a time.
+    /// Length in bytes. The kernel transfers less than 2 GiB at a time.
     pub length: u32,
-    /// Of the extension, 0 for a write that began without one.
+    /// Epoch of the extension; 0 for a write that began without one.
     pub epoch: u32,
-    /// `None`: its completion may have passed unseen, so nobody waits for it.
+    /// `None`: the completion may pass unobserved, so no thread waits for it.
     pub pending: Option<Pending>,
 }
 
-/// What fits is copied in one go.
+/// Up to this size a request is copied in one step.
 #[cfg(not(checker))]
 const _: () = assert!(size_of::<(usize, Request)>() <= 256);
 
 impl Request {
-    /// What a request of so many bytes keeps of its length.
+    /// The stored length of a request of this number of bytes.
     #[inline]
     pub fn length_of(bytes: u64) -> u32 {
         u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -122,7 +122,7 @@ impl Request {
     }
 }
 
-/// What is changed in a request that is pointed at a cache file.
+/// The fields of a request that redirection to a cache file changes.
 #[derive(Clone, Copy)]
 pub struct Words {
     pub data: u64,
@@ -154,35 +154,35 @@ impl Words {
 }
 
 const SHARDS: usize = if cfg!(checker) { 2 } else { 32 };
-/// Requests of a shard for which there is room from the start.
+/// Requests for which a shard reserves memory in advance.
 const LIKELY_REQUESTS: usize = 14;
-/// Contexts whose completions are seen, at most.
+/// Maximum number of contexts whose completions are observed.
 pub const CONTEXTS: usize = if cfg!(checker) { 2 } else { 512 };
 
 type Table<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 type Shard = Mutex<Table<usize, Request>>;
 
-/// All that are under way.
+/// All requests in flight.
 pub struct Requests {
     shards: [Shard; SHARDS],
-    /// Contexts whose completions are seen, without a gap.
+    /// The armed contexts, without a gap.
     armed: [AtomicUsize; CONTEXTS],
-    /// Tagged reads under way that are not abandoned.
+    /// Tagged reads in flight that are not abandoned.
     tagged: AtomicU32,
-    /// That each is given once is all that counts: `Relaxed`.
+    /// `Relaxed`: only uniqueness matters.
     next_tag: AtomicU64,
-    /// Stands for itself: `Relaxed` everywhere.
+    /// Guards no other memory: `Relaxed` everywhere.
     seen: AtomicBool,
     pub abandoned: Mutex<Table<u64, Abandoned>>,
-    /// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that
-    /// are not armed any more, because the extension was switched on or off meanwhile. `Relaxed` everywhere: to look once more or
-    /// less does no harm.
+    /// Time of the last search for overdue reads, by the index of the armed context. The last slot is for all contexts that are no
+    /// longer armed because the extension was switched on or off since. `Relaxed` everywhere: an extra or a skipped search does
+    /// no harm.
     pub looked: [AtomicU64; CONTEXTS + 1],
-    /// When time began for what is late.
+    /// The origin of these times.
     began: OnceLock<Instant>,
 }
 
-/// A read that the server has been answered, and the cache disk has not. Hooks stay on until it is.
+/// A read that was answered to the server, but not by the cache disk. Hooks stay on until the disk answers.
 pub struct Abandoned {
     pub _given_up: GivenUp,
     pub _pending: Option<Pending>,
@@ -195,7 +195,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// None, on no context.
+    /// Creates an empty table without armed contexts.
     pub const fn new() -> Requests {
         Requests {
             shards: [const { Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())) }; SHARDS],
@@ -209,13 +209,13 @@ impl Requests {
         }
     }
 
-    /// Whether the server was seen submitting through libaio.
+    /// Whether the server has submitted through libaio.
     #[inline]
     pub fn seen(&self) -> bool {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// The server submits through libaio.
+    /// Records that the server submits through libaio.
     #[inline]
     pub fn see(&self) {
         if !self.seen() {
@@ -232,8 +232,7 @@ impl Requests {
         &self.shards[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
     }
 
-    /// Forgets which contexts are harvested through the hook; to be called before serving begins. Makes room, so that no hook
-    /// has to.
+    /// Disarms all contexts; call before serving begins. Reserves memory, so that no hook allocates it.
     pub fn disarm_all(&self) {
         for shard in &self.shards {
             shard.lock().reserve(LIKELY_REQUESTS);
@@ -248,11 +247,11 @@ impl Requests {
         self.number_of(context).is_some()
     }
 
-    /// Where an armed context stands among them.
+    /// The index of an armed context.
     #[inline]
     pub fn number_of(&self, context: usize) -> Option<usize> {
         for (number, slot) in self.armed.iter().enumerate() {
-            // Acquire: of the exchange in `arm`.
+            // Acquire: pairs with the exchange in `arm`.
             match slot.load(Ordering::Acquire) {
                 0 => return None,
                 known if known == context => return Some(number),
@@ -262,7 +261,7 @@ impl Requests {
         None
     }
 
-    /// Completions of this context will be seen.
+    /// Arms a context: its completions will be observed.
     #[inline]
     pub fn arm(&self, context: usize) {
         if context == 0 || self.is_armed(context) {
@@ -277,18 +276,18 @@ impl Requests {
         }
     }
 
-    /// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
-    /// from there on the hooks cannot be switched off without the request being waited for.
+    /// Announces a request on an armed context. Checks the context again after the announcement: from then on, switching off
+    /// waits for the request.
     #[inline]
     pub fn begin(&self, switch: &'static Switch, context: usize) -> Option<Pending> {
         switch.begin_request().filter(|_| self.is_armed(context))
     }
 
-    /// Remembers a request until it is harvested. Gives back one whose completion passed unseen, since the server uses its request
-    /// anew; it is pending until the caller has ended it.
+    /// Tracks a request until it is harvested. Returns a previous request at this address, whose completion passed unobserved
+    /// because the server reuses it. That one is pending until the caller has ended it.
     ///
     /// # Errors
-    /// The request, if there are too many.
+    /// The request, if too many are tracked.
     #[allow(
         clippy::result_large_err,
         reason = "it is moved once, where no server gets"
@@ -308,11 +307,11 @@ impl Requests {
         self.shard(request).lock().remove(&request)
     }
 
-    /// Takes the request that an event answers, told by the event's word.
+    /// Takes the request that an event answers. `word` is the event's data word.
     ///
-    /// An answer of the cache disk carries its tag. If another thread has just given that read up, the server's own read stands in
-    /// its place, under the same key: the answer is not that of this one. That takes two threads that harvest one context, which
-    /// neither server has: each context of theirs belongs to one thread.
+    /// An answer of the cache disk carries its tag. If another thread has just given up that read, the server's own read has the
+    /// same key, and the answer does not belong to it. That requires two threads that harvest one context. Neither server has
+    /// them: each of its contexts belongs to one thread.
     #[inline]
     pub fn take_answered(&self, request: usize, word: u64) -> Option<Request> {
         let mut shard = self.shard(request).lock();
@@ -326,7 +325,7 @@ impl Requests {
         (!is_tag(word) || tag == Some(word)).then(|| known.remove())
     }
 
-    /// Whether this is the answer to an abandoned read, which nobody needs any more.
+    /// Removes the abandoned read that this word answers. Returns whether there was one.
     #[inline]
     pub fn forget(&self, word: u64) -> bool {
         is_tag(word) && self.abandoned.lock().remove(&word).is_some()
@@ -340,7 +339,7 @@ impl Requests {
             .sum()
     }
 
-    /// A tag that no other request has.
+    /// Creates a unique tag.
     pub fn new_tag(&'static self) -> Tag {
         self.tagged.fetch_add(1, Ordering::SeqCst);
         Tag {
@@ -355,16 +354,16 @@ impl Requests {
         self.tagged.load(Ordering::SeqCst) > 0
     }
 
-    /// Milliseconds since time began here.
+    /// Milliseconds since the first call.
     pub fn now(&self) -> u64 {
         self.began.get_or_init(Instant::now).elapsed().as_millis() as u64
     }
 }
 
-/// No server's own word has this bit: the words are addresses.
+/// Never set in a server's own word: those are addresses.
 const TAG: u64 = 1 << 63;
 
-/// What stands in for the server's word in a read's request.
+/// Replaces the server's word in a redirected read.
 pub struct Tag {
     word: u64,
     tagged: &'static AtomicU32,
@@ -382,7 +381,7 @@ impl Drop for Tag {
     }
 }
 
-/// Whether it is a tag.
+/// Whether the word is a tag.
 #[inline]
 pub fn is_tag(word: u64) -> bool {
     word & TAG != 0

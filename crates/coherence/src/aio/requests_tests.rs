@@ -26,7 +26,7 @@ fn contexts_are_bounded() {
     let requests = requests();
     (1..=CONTEXTS).for_each(|context| requests.arm(context));
     assert_eq!(requests.number_of(CONTEXTS), Some(CONTEXTS - 1));
-    // One more is not followed, and the others are as before.
+    // One more is not armed, and the others stay armed.
     requests.arm(CONTEXTS + 1);
     assert!(!requests.is_armed(CONTEXTS + 1) && requests.is_armed(1));
 }
@@ -53,7 +53,7 @@ fn a_tag_is_its_own_and_counts_while_it_lives() {
     let (one, other) = (requests.new_tag(), requests.new_tag());
     assert_ne!(one.word(), other.word());
     assert!(is_tag(one.word()) && is_tag(other.word()));
-    // Addresses of the lower half are the servers' words.
+    // Addresses of the lower half are words of the servers.
     assert!(!is_tag(0) && !is_tag(0x7fff_ffff_f000));
     drop(one);
     assert!(requests.expects_tags());
@@ -88,7 +88,7 @@ fn neighbours_lie_in_several_shards() {
 
 #[test]
 fn a_request_gets_its_words_back() {
-    // SAFETY: numbers, for which zero is a value.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut iocb: Iocb = unsafe { std::mem::zeroed() };
     (iocb.data, iocb.fd, iocb.buffer, iocb.offset) = (1000, 5, 0x8000, 16384);
     (iocb.opcode, iocb.length) = (PREAD, 16384);
@@ -108,7 +108,7 @@ fn a_vector_is_as_long_as_its_entries() {
     let entry = |length| Vector { base: 0, length };
     let vectors = [entry(100), entry(0), entry(4096)];
     let bytes = |vectors: &[Vector], count| {
-        // SAFETY: no more entries than there are.
+        // SAFETY: `count` is at most the number of entries.
         unsafe { vector_bytes(vectors.as_ptr(), count) }
     };
     assert_eq!(bytes(&vectors, 3), 4196);
@@ -116,6 +116,6 @@ fn a_vector_is_as_long_as_its_entries() {
     assert_eq!((bytes(&vectors, 0), bytes(&vectors, -1)), (0, 0));
     let long = [entry(usize::MAX), entry(1)];
     assert_eq!(bytes(&long, 2), usize::MAX, "nothing wraps");
-    // SAFETY: no vector is said to be of any length.
+    // SAFETY: a null vector is not read.
     assert_eq!(unsafe { vector_bytes(std::ptr::null(), 3) }, 0);
 }

@@ -1,4 +1,4 @@
-//! Writes whose end may pass unseen, and reads of the same page that are submitted after them and done before.
+//! Writes whose end may pass unobserved, and reads of the same page that are submitted later and complete earlier.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use super::*;
 use crate::rules_tests::{Served, page};
 
 const PAGE: usize = 16384;
-/// Of the server's writers, and of its readers.
+/// Contexts of the server's writers and of its readers.
 const CONTEXTS: [usize; 2] = [0x1_0000, 0x2_0000];
 
 #[repr(align(4096))]
 struct Buffer([u8; PAGE]);
 
-/// Freed page 3 is overwritten while it is read ahead; the kernel does the read first.
+/// Freed page 3 is overwritten during its read-ahead; the kernel executes the read first.
 struct Overlapping {
     served: Served,
     write: Box<Iocb>,
@@ -31,7 +31,7 @@ impl Overlapping {
         }
         let mut buffer = Box::new(Buffer([0; PAGE]));
         let request = |opcode: i16, buffer: &mut Buffer| {
-            // SAFETY: numbers, for which zero is a value.
+            // SAFETY: all fields are integers, for which zero is valid.
             let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
             (iocb.opcode, iocb.fd) = (opcode, served.file.as_raw_fd());
             (iocb.buffer, iocb.length) = (buffer.0.as_mut_ptr() as u64, PAGE as u64);
@@ -82,7 +82,7 @@ impl Overlapping {
         );
     }
 
-    /// Whether a read of the page asks the data file, and then what it brings is kept.
+    /// Whether a read of the page uses the data file, and then its page is cached.
     fn is_kept(&self) -> bool {
         let (_, asked) = self.served.read_while(3, || ());
         assert!(asked, "what was read before the write stays in the cache");
@@ -96,7 +96,7 @@ fn what_is_read_during_a_write_is_not_kept_until_the_write_has_ended() {
     for learned in [true, false] {
         let mut overlapping = Overlapping::new(learned);
         assert!(!overlapping.is_kept(), "the write is under way");
-        // In the meantime its context is looked after, too.
+        // Its context is armed in the meantime.
         overlapping.served.core.entering_harvest(CONTEXTS[0]);
         let write = &raw mut *overlapping.write;
         overlapping.harvest(write);
@@ -123,7 +123,7 @@ fn a_write_whose_end_is_not_seen_is_given_up_after_a_while() {
     }
 }
 
-/// A vector is no page: its bytes are not offered, and not looked at.
+/// A vector is not a page: its bytes are neither admitted nor read.
 #[test]
 fn a_vectored_write_ends_when_it_is_seen_to() {
     let served = Served::new();
@@ -136,7 +136,7 @@ fn a_vectored_write_ends_when_it_is_seen_to() {
         length: PAGE / 2,
     };
     let vector = [entry];
-    // SAFETY: numbers, for which zero is a value.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
     (iocb.opcode, iocb.fd) = (PWRITEV, served.file.as_raw_fd());
     (iocb.buffer, iocb.length) = (vector.as_ptr() as u64, 1);

@@ -1,4 +1,4 @@
-//! The list of suspended files, for status and reports: which, why, for how long, and what is known of them.
+//! The list of suspended files for status and reports: name, reason, duration and result of the comparison.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::sync::Mutex;
 pub struct Suspensions(Mutex<Listing>);
 
 struct Listing {
-    /// By number of entry, so the oldest comes first.
+    /// Keyed by entry number, so the oldest comes first.
     rows: BTreeMap<u64, Row>,
-    /// Entries that were ever made.
+    /// Number of entries ever added.
     entries: u64,
 }
 
-/// One file of the list. Moments are those of [`Os::running`](crate::os::Os::running).
+/// One suspended file. Times are those of [`Os::running`](crate::os::Os::running).
 #[derive(Clone)]
 pub struct Row {
     /// Its path.
     pub file: String,
-    /// How it looks otherwise.
+    /// The observed difference of size or modification time.
     pub why: String,
     /// When it was suspended.
     pub since: Duration,
-    /// Pages that were compared, and since when nothing suspicious was seen; `None` until they are.
+    /// Number of compared pages, and the time since which nothing suspicious was seen; `None` until the comparison.
     pub cleared: Option<(u64, Duration)>,
 }
 
-/// An entry of a list; taken off it when this is dropped.
+/// Handle of a list entry. Dropping it removes the entry.
 pub struct Listed(&'static Suspensions, u64);
 
 impl Default for Suspensions {
@@ -38,7 +38,7 @@ impl Default for Suspensions {
 }
 
 impl Suspensions {
-    /// None is suspended.
+    /// Creates an empty list.
     pub const fn new() -> Suspensions {
         Suspensions(Mutex::new(Listing {
             rows: BTreeMap::new(),
@@ -46,7 +46,7 @@ impl Suspensions {
         }))
     }
 
-    /// A file is suspended from now on, for this reason.
+    /// Adds a suspended file with the reason.
     pub fn add(&'static self, file: String, why: String, now: Duration) -> Listed {
         let row = Row {
             file,
@@ -61,22 +61,22 @@ impl Suspensions {
         Listed(self, entry)
     }
 
-    /// How many files are suspended now.
+    /// Number of files that are suspended now.
     pub fn count(&self) -> u64 {
         self.0.lock().rows.len() as u64
     }
 
-    /// The data files as a whole are suspected.
+    /// Counts a suspicion against all data files.
     pub fn suspect(&self) {
         self.0.lock().entries += 1;
     }
 
-    /// How often a file was suspended, or all were suspected.
+    /// Number of suspicions so far, against one file or all.
     pub fn suspicions(&self) -> u64 {
         self.0.lock().entries
     }
 
-    /// The list, the oldest first.
+    /// The entries, oldest first.
     pub fn rows(&self) -> Vec<Row> {
         self.0.lock().rows.values().cloned().collect()
     }
@@ -89,12 +89,12 @@ impl Listed {
         }
     }
 
-    /// So many cached pages were compared with the file, and none differed.
+    /// Stores the result of the comparison: this number of cached pages, none of them different.
     pub fn cleared(&self, compared: u64, now: Duration) {
         self.change(|row| row.cleared = Some((compared, now)));
     }
 
-    /// The file looks otherwise once more.
+    /// Records another suspicious change of the file.
     pub fn again(&self, now: Duration) {
         self.change(|row| {
             if let Some((_, since)) = &mut row.cleared {

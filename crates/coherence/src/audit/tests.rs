@@ -1,4 +1,4 @@
-//! A file at rest, and what happens to it behind the extension's back.
+//! A quiet file, and changes that the extension does not observe.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use super::{Audit, EVERY, LONGEST, QUIET};
 use crate::machine_for_tests::Machine;
 use crate::rules_tests::{Served, page};
 
-/// A server whose file is at rest, and is known as it looks.
+/// A server whose file is quiet and remembered by the audit.
 struct Watched {
     server: Served,
     list: &'static Suspensions,
@@ -32,7 +32,7 @@ impl Watched {
         watched
     }
 
-    /// Looks again and again while so much time passes. What was found to be changed.
+    /// Runs passes for this time. Returns the proven change.
     fn look_for(&mut self, time: Duration) -> Option<String> {
         let mut passed = Duration::ZERO;
         while passed < time {
@@ -46,7 +46,7 @@ impl Watched {
         None
     }
 
-    /// Looks until the pages of the suspected file have been compared.
+    /// Runs passes until the pages of the suspected file are compared.
     fn compared(&mut self) -> Result<Row, String> {
         loop {
             if let Some(reason) = self.audit.look() {
@@ -60,13 +60,13 @@ impl Watched {
         }
     }
 
-    /// Sets the file's times, as a copy does. The bytes stay as they are.
+    /// Sets the file's times like a copy, and keeps the bytes.
     fn touch(&self, seconds: u64) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         self.server.file.set_modified(time).unwrap();
     }
 
-    /// Whether a page that was read is served when it is asked for again.
+    /// Whether the second read of a page is served from the cache.
     fn serves(&self, number: u32) -> bool {
         self.server.read(number);
         !self.server.read(number).1
@@ -99,7 +99,7 @@ fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
     assert_eq!(row.cleared.map(|(compared, _)| compared), Some(9));
     assert!(!watched.server.has(5), "all of it was dropped");
     assert!(!watched.serves(3));
-    // It has to look the same for as long as it takes to be remembered, and as long again if it does not.
+    // Its times must be constant for one quiet period, and for another one after a difference.
     assert_eq!(watched.look_for(QUIET / 2), None);
     watched.touch(1_000_000_001);
     assert_eq!(watched.look_for(QUIET - EVERY), None);
@@ -144,7 +144,7 @@ fn a_page_that_somebody_else_wrote_is_found() {
 #[test]
 fn a_damaged_page_stays_in_the_cache_and_is_not_served() {
     let mut watched = Watched::new();
-    // A page whose checksum is right, and later half of it on the disk.
+    // A page with a correct checksum; later only half of it is on the disk.
     let mut whole = page(4, 7);
     let sum = crc32c::crc32c(&whole[..16380]);
     whole[16380..].copy_from_slice(&sum.to_be_bytes());
@@ -167,7 +167,7 @@ fn a_damaged_page_stays_in_the_cache_and_is_not_served() {
     let owner = watched.server.known.owner;
     assert_eq!(core.copy_of_damaged(owner, 4).as_deref(), Some(&whole[..]));
     assert_eq!(core.copy_of_damaged(owner, 5), None, "only what is damaged");
-    // Put back, and found equal by a verification, it is a file like others.
+    // After it is restored, and verified as equal, the file is cached as before.
     watched.server.file.write_all_at(&whole, offset).unwrap();
     let mut buffers = crate::compare::Buffers::new().unwrap();
     let all = crate::compare::Cursor {
@@ -188,7 +188,7 @@ fn nothing_is_known_of_the_time_before_another_switching_on() {
     let mut watched = Watched::new();
     let before = watched.audit.epoch;
     watched.touch(1_000_000_000);
-    // Nobody follows what the server does now.
+    // The server's changes are untracked from here.
     let active = watched.server.core.switch().switch_off();
     assert!(active.is_some_and(|active| Some(active.epoch) == before));
     assert_eq!(watched.look_for(EVERY), None);

@@ -1,39 +1,39 @@
-//! What is seen of one file: whether it looks otherwise than it did though nothing was seen to change it.
+//! Audit state of one file: whether its size or times changed although no change was observed.
 
 use std::time::Duration;
 
 use crate::files::{DataFile, Files, Looks};
 use crate::os::Os;
 
-/// What was seen of one file. Moments are those of [`Os::running`].
+/// Observations of one file. Times are those of [`Os::running`].
 pub struct Watch {
-    /// The number of [`DataFile::at_rest`], if it was.
+    /// The last value of [`DataFile::at_rest`].
     at_rest: Option<u64>,
-    /// Since when that is so.
+    /// Start of the current observation: of this value, or of the last unexplained difference.
     since: Duration,
-    /// Looks at the last time, and since when they are these.
+    /// The last size and times, and since when they have been constant.
     last: Option<Looks>,
     steady_since: Duration,
-    /// Looks once nothing was seen to change it for long enough.
+    /// Size and times after a quiet period; later ones are compared with them.
     remembered: Option<Looks>,
 }
 
-/// What a look at a file tells.
+/// Result of observing a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It was changed a short while ago, or is being changed, or is closed.
+    /// The file changed recently, is changing, or is closed.
     Busy,
-    /// It was not changed for long enough, and has looked the same all the time, or has not.
+    /// No change was observed for a quiet period.
     Quiet {
-        /// The same all the time.
+        /// Size and times were constant all that time.
         steady: bool,
     },
-    /// It looks otherwise than it did, and nothing was seen to change it. How, for people.
+    /// Size or times differ although no change was observed. Holds the difference as text.
     Otherwise(String),
 }
 
 impl Watch {
-    /// Of a file that was never looked at.
+    /// Creates the state of a file that was never observed.
     pub fn new(now: Duration) -> Watch {
         Watch {
             at_rest: None,
@@ -44,14 +44,14 @@ impl Watch {
         }
     }
 
-    /// Looks at a file of which nothing else is changed than what is seen, or which is quiet for `quiet` first.
+    /// Observes a file. `quiet` is the time without a change before its size and times are remembered.
     pub fn look_at<O: Os>(
         &mut self,
         files: &Files<O>,
         file: &'static DataFile,
         quiet: Duration,
     ) -> Seen {
-        // In this order: a change begins to count before it is made.
+        // In this order: a change is counted before it is submitted.
         let before = file.at_rest();
         let looks = files.looks(file);
         let at_rest = before.filter(|_| file.at_rest() == before);
@@ -111,7 +111,7 @@ mod tests {
         }))
     }
 
-    /// A watch, and a clock that goes on by ten seconds for each look.
+    /// A watch, and a clock that advances ten seconds with each observation.
     struct Clocked(Watch, Duration);
 
     impl Clocked {
@@ -140,7 +140,7 @@ mod tests {
             panic!("not noticed");
         };
         assert!(difference.contains("100") && difference.contains("200"));
-        // It has to come to rest before it is remembered again.
+        // It must become quiet before it is remembered again.
         assert_eq!(file.look(Some(7), 300), Seen::Busy);
         for _ in 0..7 {
             assert_eq!(file.look(Some(7), 300), Seen::Busy);
@@ -154,7 +154,7 @@ mod tests {
         let mut file = Clocked::new();
         file.rest(7, 100);
         assert_eq!(file.look(Some(8), 200), Seen::Busy);
-        // What a file server tells late.
+        // A late report of a file server.
         assert_eq!(file.look(Some(8), 300), Seen::Busy);
         for _ in 0..7 {
             assert_eq!(file.look(Some(8), 300), Seen::Busy);
@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(file.look(None, size), Seen::Busy);
         }
         file.rest(8, 120);
-        // A closed file is no affair of the audit's.
+        // The audit ignores closed files.
         assert_eq!(file.0.look(Some(8), None, file.1, QUIET), Seen::Busy);
         file.rest(8, 50);
     }

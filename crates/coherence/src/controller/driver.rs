@@ -1,14 +1,15 @@
-//! The table at work: the lock under which events are posted, what is stored under it, and who waits for a change.
+//! Runs the state machine: the lock for events, the stores under that lock, and the waits for changes.
 //!
-//! Somebody posts an event under the lock. What only stores is done under that lock, so that what was decided before never comes
-//! last. Whatever may take time is then done by who posted, without the lock (`work`), and what came of it is the next event.
+//! A thread posts an event under the lock. Stores run under the same lock, so an older decision never overwrites a newer one.
+//! The poster then runs the slow effects without the lock (`work`) and posts each result as the next event.
 //!
-//! Two do not wait for the lock. Whoever switches off turns the switch first, and is counted as `ahead` until he has the lock:
-//! he may hold an extension that nobody else knows of. A hook that panics turns the switch and leaves the rest to whoever takes
-//! the lock next.
+//! Two callers do not wait for the lock:
+//! - A session that switches off turns the switch first. `ahead` counts it until it holds the lock, because it may own an
+//!   extension that is not registered elsewhere.
+//! - A hook that panics turns the switch. The next thread that takes the lock posts the panic.
 //!
-//! Order of locks: thread → lock → what the switch and the files take. Nothing is waited for under the lock but a change of what
-//! it guards.
+//! Lock order: `thread`, then this lock, then the locks of the switch and the files. Under this lock, threads wait only for
+//! changes of the state that it guards.
 
 use std::time::Duration;
 
@@ -23,45 +24,45 @@ use crate::sync::{
     MutexGuard, Ordering,
 };
 
-/// What a host's controller knows.
+/// State machine of a host's controller.
 pub type Machine<H> = state::Machine<<H as Host>::Settings, Engine>;
-/// What may happen to it.
+/// Event of that state machine.
 pub type Event<H> = events::Event<<H as Host>::Settings, Engine>;
 pub(super) type Laters<H> = Vec<Later<<H as Host>::Settings, Engine>>;
 
 /// Switches the extension of a process on and off.
 pub struct Controller<H: Host> {
     pub(super) core: &'static Core<H::Os>,
-    /// The process.
+    /// Interface to the process.
     pub host: H,
     inner: Mutex<Inner<H>>,
-    /// An event has changed something.
+    /// Notified after every event that may have changed the state.
     changed: Condvar,
-    /// Sessions that have turned the switch, and may have taken an extension out of it, but do not hold the lock yet.
+    /// Sessions that turned the switch but do not hold the lock yet. Each may have taken an extension out of the switch.
     pub(super) ahead: AtomicUsize,
     panicked: AtomicBool,
-    /// What was active when a hook panicked.
+    /// Extension that was active when a hook panicked.
     after_a_panic: ArcSwapOption<Active>,
     switched_on: AtomicU64,
     pub(super) thread: Mutex<Thread>,
 }
 
-/// What the lock guards.
+/// State guarded by the lock.
 pub(super) struct Inner<H: Host> {
     pub machine: Machine<H>,
-    /// Extensions that some thread of the server is still waiting in, long after they were switched off.
+    /// Extensions that a server thread still uses long after they were switched off.
     pub lingering: Vec<Engine>,
 }
 
 /// The controller's thread.
 pub(super) struct Thread {
     pub handle: Option<JoinHandle<()>>,
-    /// Why it could not be started when that was tried last.
+    /// Error of the last failed start.
     pub refused: Option<String>,
 }
 
 impl<H: Host> Controller<H> {
-    /// Of a plugin that is not installed.
+    /// State before the plugin is installed.
     pub const fn new(core: &'static Core<H::Os>, host: H) -> Controller<H> {
         Controller {
             core,
@@ -82,13 +83,13 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Nobody posts meanwhile. A panic of a hook, which must not wait for this lock, is made known first.
+    /// Takes the lock, and first posts a pending panic: the hook that panicked must not wait for this lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner<H>> {
         let mut inner = self.inner.lock();
         if self.has_panicked() {
             let active = self.after_a_panic.swap(None).map(Event::<H>::Taken);
             for event in active.into_iter().chain([Event::<H>::Panicked]) {
-                // There is nothing to be done later.
+                // Neither event has slow effects.
                 inner
                     .machine
                     .post(event, self.now(), |what| self.store(what));
@@ -97,7 +98,7 @@ impl<H: Host> Controller<H> {
         inner
     }
 
-    /// Looks at what is known. Nothing may be waited for meanwhile.
+    /// Reads the state. `look` must not block.
     pub fn with<R>(&self, look: impl FnOnce(&Machine<H>) -> R) -> R {
         look(&self.lock().machine)
     }
@@ -106,7 +107,7 @@ impl<H: Host> Controller<H> {
         self.core.os().running()
     }
 
-    /// A hook panicked: off for good. Takes no lock that the hook might hold.
+    /// Records a panic in a hook: permanently off. Takes no lock that the hook might hold.
     pub fn panicked(&self) {
         let _late = left_out!("panic-after-lock").then(|| self.lock());
         self.panicked.store(true, Ordering::SeqCst);
@@ -128,12 +129,12 @@ impl<H: Host> Controller<H> {
         self.panicked.load(Ordering::SeqCst)
     }
 
-    /// How often the extension was switched on.
+    /// Number of times that the extension was switched on.
     pub fn switched_on(&self) -> u64 {
         self.switched_on.load(Ordering::Relaxed)
     }
 
-    /// Returns what the caller has to do, without the lock.
+    /// Posts an event. The caller runs the returned effects without the lock.
     #[must_use]
     pub(super) fn post(&self, event: Event<H>) -> Laters<H> {
         if left_out!("notify-before-change") {
@@ -156,7 +157,8 @@ impl<H: Host> Controller<H> {
         later
     }
 
-    /// Switches off before it waits for any lock, and then posts why. The event does it once more: a commit may come in between.
+    /// Turns the switch off before waiting for any lock, then posts the reason. The event turns it off again, because a commit
+    /// may have come in between.
     #[must_use]
     pub(super) fn kill_and_post(&self, event: Event<H>) -> Laters<H> {
         self.ahead.fetch_add(1, Ordering::SeqCst);
@@ -170,16 +172,16 @@ impl<H: Host> Controller<H> {
         later
     }
 
-    /// Whether extensions of before have let go of their files. Under the lock.
+    /// Whether all previous extensions have released their files. Call with the lock held.
     pub(super) fn is_released(&self, machine: &Machine<H>) -> bool {
         let is_ahead = self.ahead.load(Ordering::SeqCst) > 0 && !left_out!("ahead-not-counted");
         !is_ahead && machine.is_released()
     }
 
-    /// Posts as often as it takes until the answer is not to wait.
+    /// Posts the event until the answer is not [`Later::Wait`].
     ///
     /// # Errors
-    /// It was still to wait after the limit.
+    /// [`Refused::Busy`] if the answer is still [`Later::Wait`] at the limit.
     pub(super) fn ask(
         &self,
         event: impl Fn() -> Event<H>,
@@ -198,7 +200,7 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Waits until something is so. Whether it was before the limit.
+    /// Waits for a condition. Returns whether it held before the limit.
     pub fn wait_until(&self, limit: Duration, is_so: impl Fn(&Machine<H>) -> bool) -> bool {
         let until = Instant::now() + limit;
         let mut inner = self.lock();
@@ -210,25 +212,24 @@ impl<H: Host> Controller<H> {
         true
     }
 
-    /// Whoever waits for a while looks at the checker's clock again.
+    /// Wakes waiting threads, so that they check the model checker's clock again.
     #[cfg(all(test, checker))]
     pub fn time_has_passed(&self) {
         self.changed.notify_all();
     }
 
-    /// Looks when nobody has the lock, without the panics that it makes known.
+    /// Calls `look` with the lock held, without posting a pending panic.
     #[cfg(all(test, checker))]
     pub fn when_free<R>(&self, look: impl FnOnce() -> R) -> R {
         let _inner = self.inner.lock();
         look()
     }
 
-    /// Waits for a change.
     pub(super) fn wait_for_change(&self, inner: &mut MutexGuard<'_, Inner<H>>, limit: Duration) {
         self.changed.wait_for(inner, limit);
     }
 
-    /// Under the lock.
+    /// Runs a store. Call with the lock held.
     fn store(&self, what: Store<Engine>) -> Option<Event<H>> {
         let switch = self.core.switch();
         match what {
@@ -243,12 +244,13 @@ impl<H: Host> Controller<H> {
                 let begins = match work {
                     Work::Build(_) => {
                         self.core.requests.disarm_all();
-                        // A recording that is under way has followed the files since it began, under the same lock as this.
+                        // An active recording has tracked the files since it began, under this lock.
                         switch.start_tracking(forget)
                     }
                     Work::Recording => switch.start_recording(forget),
                 };
-                // A hook that panics does not wait for this lock: it is seen here, or it switches off after this.
+                // A hook that panics does not wait for this lock: either this check observes it, or the hook turns the switch
+                // off afterwards.
                 if self.has_panicked() && !left_out!("follow-after-panic") {
                     self.kill_after_a_panic();
                 }
@@ -267,8 +269,8 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Settings that need no other layout have changed: the active extension takes them over. Under the lock, so that values of
-    /// before never come last.
+    /// Applies settings that need no new layout to the active extension. Takes the lock, so that older values never overwrite
+    /// newer ones.
     pub fn settings_changed(&self) {
         let _inner = self.lock();
         self.adjust();

@@ -1,4 +1,4 @@
-//! The controller with a process in which nothing can be opened.
+//! Tests of the controller with a process in which every `open` fails.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn an_extension_that_a_session_is_bringing_is_waited_for() {
     let soon = Duration::from_millis(1);
     let released = || controller.wait_until(soon, |machine| controller.is_released(machine));
     assert!(released());
-    // It has been taken out of the switch. The session that did it has not got the lock yet.
+    // A session has taken it out of the switch but does not hold the lock yet.
     controller.ahead.fetch_add(1, Ordering::SeqCst);
     assert!(!released());
     controller.ahead.fetch_sub(1, Ordering::SeqCst);
@@ -90,7 +90,7 @@ fn what_was_active_when_a_hook_panicked_is_closed() {
         switch.publish(active_in(switch, folder.path())),
         Ok(None)
     ));
-    // A hook does not wait for who holds the lock.
+    // A hook does not wait for the lock.
     let inner = controller.lock();
     controller.panicked();
     assert!(switch.mode().is_off() && switch.active().is_none());

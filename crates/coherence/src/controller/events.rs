@@ -1,130 +1,132 @@
-//! What may happen, and what may be wanted done about it.
+//! Events of the controller and their effects.
 
 use super::state::{Built, Work};
 
-/// What happens.
 #[derive(Debug)]
 pub enum Event<S, E> {
-    /// The plugin is installed. `passive`: why the calls are not intercepted; `unseen`: which asynchronous I/O passes them by;
-    /// `broken`: a hook has panicked in this process; `wanted`: the configuration asks for the extension.
+    /// The plugin is installed.
+    /// - `passive`: why the calls are not intercepted.
+    /// - `unseen`: which asynchronous I/O bypasses the hooks.
+    /// - `broken`: a hook has panicked in this process.
+    /// - `wanted`: the configuration enables the extension.
     Init {
         passive: Option<String>,
         unseen: Option<String>,
         broken: bool,
         wanted: bool,
     },
-    /// The plugin goes.
+    /// Plugin unload.
     Stop,
-    /// The server goes, and what is cached is left to the next one.
+    /// Server shutdown with a persisted cache.
     Leave,
-    /// A client asks whether it can be switched on with these settings.
+    /// A client asks to switch on with these settings.
     AskOn(S),
-    /// A client switches on what it has asked for.
+    /// The client commits the switching on that it prepared.
     Commit,
     /// A client switches off.
     Off,
-    /// Somebody else has written to the data files while the engine of this epoch was active.
+    /// A foreign process wrote to the data files while the engine of this epoch was active.
     Foreign { epoch: u32, why: String },
-    /// The server has begun to use asynchronous I/O that passes the hooks by.
+    /// The server has begun to use asynchronous I/O that bypasses the hooks.
     Unseen(String),
     /// A hook has panicked.
     Panicked,
-    /// The controller's thread of this life looks. `waits`: InnoDB has not made its choice yet.
+    /// Tick of the controller's thread of this life. `waits`: builds must wait for InnoDB's start.
     Tick { life: u64, settings: S, waits: bool },
     /// Most bytes are read in pages of this size.
     UsualPage { page: u32, settings: S },
     /// No engine could be laid out for pages of this size.
     PageRefused(u32),
-    /// Engines of before have let go of their files, and all asynchronous I/O is seen.
+    /// Previous engines have released their files, and the hooks observe all asynchronous I/O.
     Released(u64),
-    /// Asynchronous I/O passes the hooks by, as whoever builds has found.
+    /// The builder found asynchronous I/O that bypasses the hooks.
     NotSeen { number: u64, why: String },
     /// The engine is built.
     Opened { number: u64, built: Built<E> },
     /// The work ended without a result.
     Failed { work: Work, why: String },
-    /// Files are followed. `begins`: they were not before, so the open ones have to be looked for.
+    /// Files are tracked. `begins`: tracking has just begun, so the open files must be scanned.
     Followed { work: Work, begins: bool },
-    /// The open files are known.
+    /// The scan for open files has ended.
     Scanned(Work),
-    /// The engine serves. `before`: what served until then.
+    /// The engine serves. `before`: the previously active engine.
     Published(Option<E>),
-    /// The engine does not serve, since the switch was turned meanwhile. It comes back, unless who turned it has it.
+    /// The engine does not serve: another caller turned the switch. Carries the engine, unless that caller has taken it.
     Interrupted(Option<E>),
-    /// What a switching off took out of the switch.
+    /// Engine that a switching off removed from the switch.
     Taken(E),
-    /// Somebody can close an engine.
+    /// A closing thread asks for the next engine.
     CloseNext,
-    /// An engine is closed, or was put aside.
+    /// An engine is closed or suspended.
     Closed,
-    /// A recording wants files to be followed.
+    /// A recording asks for file tracking.
     AskRecord,
 }
 
-/// Done at once. It only stores, so that what was decided before never comes last.
+/// Immediate effect. It only stores, so that an older decision never overwrites a newer one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Store<E> {
-    /// Every hook is off, a recording too. [`Event::Taken`] if an engine was active.
+    /// Turns every hook off, recordings included. [`Event::Taken`] if an engine was active.
     Kill,
-    /// The extension is off, a recording goes on. [`Event::Taken`] if an engine was active.
+    /// Turns the extension off; a recording continues. [`Event::Taken`] if an engine was active.
     SwitchOff,
-    /// Nothing is served any more, but writes go on dropping what they touch.
+    /// Stops serving. Writes continue to drop the pages that they touch.
     Leave,
-    /// Hooks follow files. [`Event::Followed`].
+    /// Makes the hooks track files. [`Event::Followed`].
     Follow(Work),
-    /// The engine becomes the active one. [`Event::Published`] or [`Event::Interrupted`].
+    /// Activates the engine. [`Event::Published`] or [`Event::Interrupted`].
     Publish(E),
 }
 
-/// Done by whoever posted the event, when others may post theirs.
+/// Slow effect. The poster runs it without the lock.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Later<S, E> {
-    /// Wait for engines of before; `own` means that nobody else closes them. [`Event::Released`] or one that says why not.
+    /// Wait for previous engines; `own`: no other thread closes them. [`Event::Released`], or an event with the obstacle.
     Prepare { number: u64, own: bool },
-    /// Open the cache files, for pages of this size unless others are usual. [`Event::Opened`] or [`Event::Failed`].
+    /// Open the cache files for pages of this size, unless another size is usual. [`Event::Opened`] or [`Event::Failed`].
     Open { number: u64, settings: S, page: u32 },
-    /// Look for the files that are open. [`Event::Scanned`].
+    /// Scan for open files. [`Event::Scanned`].
     Scan(Work),
-    /// Close the engine when nobody uses it. [`Event::Closed`].
+    /// Close the engine once it is unused. [`Event::Closed`].
     Close(E),
-    /// Say this in the log.
+    /// Log this.
     Tell(Told<S>),
-    /// The client's answer: warnings, or why it is refused.
+    /// Answer to the client: warnings, or the refusal.
     Answer(Result<Vec<String>, Refused>),
-    /// Ask again when something has changed.
+    /// Post the same event again after a change.
     Wait,
 }
 
-/// What the log says.
+/// Log messages.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told<S> {
     SwitchedOn(S),
     SwitchedOff,
-    /// What is cached is left to the next process.
+    /// The cache is persisted for the next process.
     Left,
-    /// It stays off since the server cannot be followed.
+    /// Stays off: the server cannot be tracked.
     Passive(String),
-    /// It was switched off since the server cannot be followed any more.
+    /// Switched off: the server can no longer be tracked.
     Unseen(String),
     Foreign(String),
-    /// It is tried again.
+    /// Failed; the build will be retried.
     Failed(String),
     Warnings(Vec<String>),
-    /// It is laid out anew for smaller pages, of so many bytes.
+    /// Rebuild with a layout for smaller pages of this size, bytes.
     SmallerPages(u32),
 }
 
-/// Why a client is refused.
+/// Why a client's request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     Why(String),
-    /// Others build or switch, for longer than a client waits.
+    /// Another build or switching takes longer than a client waits.
     Busy,
-    /// Another session has switched off meanwhile.
+    /// Another session has switched off in between.
     Overtaken,
     /// A hook has panicked.
     Broken,
     NotInstalled,
-    /// The server cannot be followed.
+    /// The server cannot be tracked.
     Unseen(String),
 }

@@ -1,4 +1,4 @@
-//! What switching on and off needs of the process that it is done in.
+//! Interface from the controller to its process.
 
 use std::sync::Arc;
 
@@ -7,34 +7,34 @@ use super::state::{Built, Layout};
 use crate::os::Os;
 use crate::switch::Active;
 
-/// An extension, which has one owner when no hook uses it any more.
+/// An extension. It has a single owner once no hook uses it.
 pub type Engine = Arc<Active>;
 
-/// The process. No hook calls any of it, and nothing but [`adjust`](Self::adjust) and [`settings`](Self::settings) is called
-/// with the controller's lock held. A panic in [`open`](Self::open), [`close`](Self::close) or [`watch`](Self::watch) ends that
-/// call alone.
+/// The process. Hooks never call it. Only [`adjust`](Self::adjust) and [`settings`](Self::settings) are called with the
+/// controller's lock held. A panic in [`open`](Self::open), [`close`](Self::close) or [`watch`](Self::watch) ends only that
+/// call.
 pub trait Host: Send + Sync + Sized + 'static {
-    /// The machine it runs on.
+    /// Operating system interface.
     type Os: Os;
-    /// What an extension is opened with.
+    /// Settings for opening an extension.
     type Settings: Layout + Send;
-    /// What the controller's thread remembers of what it watches.
+    /// State of [`watch`](Self::watch) between two calls.
     type Watched: Default;
 
-    /// What the variables say now.
+    /// Current values of the variables.
     fn settings(&self) -> Self::Settings;
 
-    /// Why the server's asynchronous I/O cannot be followed, if it cannot.
+    /// Why the server's asynchronous I/O cannot be tracked, if so.
     fn refusal(&self) -> Option<String>;
 
-    /// Whether nothing may be built yet, because InnoDB has not made its choice.
+    /// Whether builds must wait for InnoDB's start, because they depend on its choices.
     fn waits(&self) -> bool;
 
-    /// Opens an extension, for pages of so many bytes unless others are usual. May take as long as a disk takes, and `post`
-    /// events meanwhile.
+    /// Opens an extension for pages of `page` bytes, unless another size is usual. May take as long as a disk. `post` posts
+    /// events during the call.
     ///
     /// # Errors
-    /// Why not, for the client or the log.
+    /// The reason, for the client or the log.
     fn open(
         &self,
         settings: &Self::Settings,
@@ -42,17 +42,17 @@ pub trait Host: Send + Sync + Sized + 'static {
         post: impl Fn(Event<Self::Settings, Engine>),
     ) -> Result<Built<Engine>, String>;
 
-    /// Gives the active extension the settings that need no other layout.
+    /// Applies settings that need no new layout to the active extension.
     fn adjust(&self, active: &Active);
 
-    /// Closes an extension that nobody uses. May take as long as a disk takes.
+    /// Closes an unused extension. May take as long as a disk.
     fn close(&self, engine: Engine);
 
     /// Writes a line to the log.
     fn tell(&self, told: Told<Self::Settings>);
 
-    /// Looks whether the server can still be followed, and posts what it finds. In the controller's thread, after each tick.
-    /// `nominal`: the page size that the extension is laid out for, bytes, if it is on.
+    /// Checks whether the server can still be tracked, and posts the findings. Runs in the controller's thread after each tick.
+    /// `nominal`: page size of the layout in bytes, if the extension is on.
     fn watch(
         &self,
         watched: &mut Self::Watched,

@@ -1,103 +1,103 @@
-//! What the controller knows.
+//! State of the controller.
 
 use std::time::Duration;
 
 /// The usual page size of InnoDB, bytes.
 pub const USUAL_PAGE: u32 = 16384;
 
-/// Settings that an engine is built from.
+/// Settings from which an engine is built.
 pub trait Layout: Clone {
-    /// Whether an engine built from the other settings is laid out as these say.
+    /// Whether an engine built from the other settings has the same layout.
     fn same_layout(&self, other: &Self) -> bool;
 }
 
-/// Everything that decides what an event does. `S` are settings, `E` is an engine.
+/// Complete input of a transition besides the event. `S` are settings, `E` is an engine.
 #[derive(Debug)]
 pub struct Machine<S, E> {
     pub(super) state: State<S, E>,
-    /// How many builds have begun. A result names its own.
+    /// Number of builds begun. Each result carries the number of its build.
     pub(super) builds: u64,
-    /// Which installation of the plugin this is. A thread of the one before may still hang.
+    /// Number of the plugin's installation. A thread of the previous one may still hang.
     pub(super) life: u64,
-    /// What a thread is at: one at a time, since two would compete for the same files. Where it builds and the state is not
-    /// [`State::Building`], it was overtaken, and what comes of it is closed.
+    /// Work of a thread. Only one at a time, because two would compete for the same files. If it is a build and the state is
+    /// not [`State::Building`], the build was overtaken: its engine will be closed.
     pub(super) work: Option<Work>,
-    /// Engines that nobody has begun to close.
+    /// Engines to close.
     pub(super) retiring: Vec<E>,
-    /// Engines that somebody is closing.
+    /// Number of engines being closed.
     pub(super) closing: usize,
-    /// The page size for which the last engine was laid out, bytes.
+    /// Page size of the last engine's layout, bytes.
     pub(super) nominal_page: u32,
-    /// A page size for which no engine could be laid out.
+    /// Page size that no engine could be laid out for, bytes.
     pub(super) refused_page: Option<u32>,
     #[cfg(test)]
     pub(super) left_out: Option<LeftOut>,
 }
 
-/// What is left out, to show that the tests notice.
+/// Deliberate faults that the tests must detect.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftOut {
-    /// A build that is under way goes on after a switching off.
+    /// A build in progress continues after switching off.
     Overtaking,
-    /// An accusation counts whatever serves now.
+    /// A foreign write counts against the current engine, whatever its epoch.
     Epoch,
-    /// Switching off forgets an engine that was ready.
+    /// Switching off forgets a ready engine.
     Retiring,
-    /// A client begins to build while another thread is at work.
+    /// A client begins a build while another thread is at work.
     OneAtATime,
 }
 
-/// What the extension is doing. The word of the switch and the active engine follow from it.
+/// State of the extension. The mode of the switch and the active engine follow from it.
 #[derive(Debug)]
 pub enum State<S, E> {
-    /// The plugin is not installed. Nothing is followed.
+    /// The plugin is not installed. No files are tracked.
     Gone,
-    /// The calls are not intercepted. Nothing is followed.
+    /// The calls are not intercepted. No files are tracked.
     Passive(String),
-    /// A hook panicked: off for the life of the process. `shown`: nobody has switched off since.
+    /// A hook panicked: off until the process ends. `shown`: no client has switched off since.
     Broken { shown: bool },
-    /// There is no engine, and none is being built. Nothing is followed.
+    /// No engine exists or is being built. No files are tracked.
     Idle(Idle<S>),
-    /// An engine is being built. Files are followed from [`Phase::Scanning`] on.
+    /// An engine is being built. Files are tracked from [`Phase::Scanning`] on.
     Building(Job<S, E>),
-    /// There is an engine, and files are followed. Nobody has said yet that it shall serve.
+    /// An engine exists and files are tracked. The commit is pending.
     Ready(Ready<S, E>),
-    /// The engine is the switch's, and serves.
+    /// The engine is active and serves reads.
     On(On<S>),
 }
 
 /// Why there is no engine.
 #[derive(Clone, Debug)]
 pub enum Idle<S> {
-    /// Nobody wants one.
+    /// Not wanted.
     Off,
-    /// Asynchronous I/O passes the hooks by.
+    /// Asynchronous I/O bypasses the hooks.
     Unseen(String),
-    /// Somebody else has written to the data files. A client may want it all the same.
+    /// A foreign process has written to the data files. A client may still switch on.
     Distrusted(String),
-    /// One is wanted. It is built when it is `due`, or at once if the settings of the failure were changed.
+    /// Wanted. The build begins at `due`, or immediately if the settings differ from those of the failure.
     Wanted {
         due: Duration,
         failed: Option<Failed<S>>,
     },
 }
 
-/// What came of the last try.
+/// Result of the last failed build.
 #[derive(Clone, Debug)]
 pub struct Failed<S> {
     pub why: String,
-    /// Between this try and the next.
+    /// Pause between this attempt and the next.
     pub pause: Duration,
     pub tried: S,
 }
 
-/// For whom an engine is built.
+/// Requester of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A client waits for the answer, and says afterwards whether it shall serve.
+    /// A client that waits for the answer and then commits.
     Client,
-    /// The controller's thread: it serves as soon as it can.
+    /// The controller's thread: the engine serves as soon as it can.
     Own,
 }
 
@@ -105,30 +105,30 @@ pub enum By {
 pub struct Job<S, E> {
     pub by: By,
     pub settings: S,
-    /// What it is again if this fails.
+    /// State to return to on failure.
     pub before: Idle<S>,
     pub phase: Phase<E>,
 }
 
 #[derive(Debug)]
 pub enum Phase<E> {
-    /// For engines of before to let go of their files.
+    /// Waits for previous engines to release their files.
     Waiting,
-    /// The cache files are opened.
+    /// Opens the cache files.
     Opening,
-    /// The open data files are looked for. Files are followed.
+    /// Scans for open data files. Files are tracked.
     Scanning(Built<E>),
 }
 
-/// An engine, just opened.
+/// A newly opened engine.
 #[derive(Debug)]
 pub struct Built<E> {
     pub engine: E,
-    /// Which switching on this is.
+    /// Number of this activation.
     pub epoch: u32,
-    /// The page size that it is laid out for, bytes.
+    /// Page size of the layout, bytes.
     pub page: u32,
-    /// For the client, or for the log.
+    /// Warnings for the client or the log.
     pub warnings: Vec<String>,
 }
 
@@ -147,20 +147,20 @@ pub struct On<S> {
     pub epoch: u32,
 }
 
-/// What a thread is at.
+/// Work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Builds an engine; which build it is.
+    /// Builds an engine; the number of the build.
     Build(u64),
-    /// Looks for the open files, for a recording.
+    /// Scans for open files, for a recording.
     Recording,
 }
 
-/// What people are told of the state.
+/// State as reported to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown<'a> {
     Off,
-    /// Wanted, and not tried yet.
+    /// Wanted, not attempted yet.
     Pending,
     On,
     Passive(&'a str),
@@ -173,7 +173,7 @@ impl<S> Idle<S> {
         matches!(self, Idle::Wanted { .. })
     }
 
-    /// Wanted from now on, whatever it was.
+    /// Wanted from now on, whatever the previous state.
     pub(super) fn wanted(self, now: Duration) -> Idle<S> {
         let failed = match self {
             Idle::Wanted { failed, .. } => failed,
@@ -196,7 +196,7 @@ impl<S> Idle<S> {
 }
 
 impl<S, E> State<S, E> {
-    /// Why there was no engine, if there is none that serves.
+    /// Reason why no engine serves; `None` if one serves or none is possible.
     pub(super) fn idle(&self) -> Option<&Idle<S>> {
         match self {
             State::Idle(idle)
@@ -214,7 +214,7 @@ impl<S, E> Default for Machine<S, E> {
 }
 
 impl<S, E> Machine<S, E> {
-    /// Of a plugin that is not installed.
+    /// State before the plugin is installed.
     pub const fn new() -> Machine<S, E> {
         Machine {
             state: State::Gone,
@@ -240,7 +240,7 @@ impl<S, E> Machine<S, E> {
         self.left_out == Some(what)
     }
 
-    /// What people are told.
+    /// State as reported to users.
     pub fn shown(&self) -> Shown<'_> {
         match &self.state {
             State::Gone | State::Broken { shown: false } => Shown::Off,
@@ -251,7 +251,7 @@ impl<S, E> Machine<S, E> {
         }
     }
 
-    /// Whether the extension is on or is to be.
+    /// Whether the extension is on or wanted.
     pub fn is_wanted(&self) -> bool {
         matches!(self.state, State::On(_)) || self.state.idle().is_some_and(Idle::is_wanted)
     }
@@ -268,38 +268,38 @@ impl<S, E> Machine<S, E> {
         matches!(self.state, State::Broken { .. })
     }
 
-    /// Which installation of the plugin this is; 0 before the first.
+    /// Number of the plugin's installation; 0 before the first.
     pub fn life(&self) -> u64 {
         self.life
     }
 
-    /// Whether a thread builds an engine or looks for files.
+    /// Whether a thread builds an engine or scans for files.
     pub fn is_at_work(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Whether engines of before have let go of their files.
+    /// Whether all previous engines have released their files.
     pub fn is_released(&self) -> bool {
         self.retiring.is_empty() && self.closing == 0
     }
 
-    /// Whether there are engines that nobody has begun to close.
+    /// Whether engines wait to be closed.
     pub fn has_to_close(&self) -> bool {
         !self.retiring.is_empty()
     }
 
-    /// Whether a tick would begin to build.
+    /// Whether a tick would begin a build.
     pub fn is_due(&self, now: Duration) -> bool {
         self.work.is_none()
             && matches!(self.state, State::Idle(Idle::Wanted { due, .. }) if due <= now)
     }
 
-    /// Whether there is something that only the controller's thread does.
+    /// Whether there is work that only the controller's thread does.
     pub fn needs_thread(&self) -> bool {
         self.has_to_close() || self.is_wanted()
     }
 
-    /// The engine that is not active yet.
+    /// Engine that is opened but not active yet.
     pub fn waiting(&self) -> Option<&E> {
         match &self.state {
             State::Ready(ready) => Some(&ready.engine),
@@ -311,7 +311,7 @@ impl<S, E> Machine<S, E> {
         }
     }
 
-    /// The page size for which the last engine was laid out, bytes.
+    /// Page size of the last engine's layout, bytes.
     pub fn nominal_page(&self) -> u32 {
         self.nominal_page
     }

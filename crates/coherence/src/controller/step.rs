@@ -1,6 +1,6 @@
-//! What an event does in a state.
+//! Transitions of the controller.
 //!
-//! What does not stand in [`Machine::step`] cannot happen, or changes nothing.
+//! Combinations of state and event that [`Machine::step`] does not list cannot happen, or change nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::state::{
     By, Failed, Idle, Job, Layout, Machine, On, Phase, Ready, State, USUAL_PAGE, Work,
 };
 
-/// An engine that is ready and that nobody lets serve is given up after this.
+/// Time after which an uncommitted ready engine is retired.
 pub const READY_FOR: Duration = Duration::from_secs(10);
-/// Between the first two tries; it doubles with each further one.
+/// Pause between the first two attempts. It doubles with each further attempt.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause between two tries.
+/// Maximum pause between two attempts.
 pub const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// What was interrupted is tried again after this.
+/// Pause before retrying after an interruption.
 pub const INTERRUPTED_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is to be done, in this order.
+/// Effects of a transition, in order.
 #[derive(Debug)]
 pub struct Effects<S, E> {
     pub stores: Vec<Store<E>>,
@@ -48,7 +48,7 @@ impl<S, E> Effects<S, E> {
 }
 
 impl<S: Layout, E> Machine<S, E> {
-    /// Steps, does what has to be done at once, and steps with what comes of that. Returns what is to be done later.
+    /// Steps, runs the immediate effects, and steps with the events that follow. Returns the slow effects.
     pub fn post(
         &mut self,
         event: Event<S, E>,
@@ -65,7 +65,7 @@ impl<S: Layout, E> Machine<S, E> {
         later
     }
 
-    /// The transition. `now` is any clock that goes on.
+    /// The transition. `now` is any monotonic clock.
     pub fn step(&mut self, event: Event<S, E>, now: Duration) -> Effects<S, E> {
         let mut effects = Effects::default();
         let fx = &mut effects;
@@ -134,7 +134,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Released(number) => match self.of_work(state, Work::Build(number)) {
                 Of::Current(mut job) if matches!(job.phase, Phase::Waiting) => {
                     if let Idle::Unseen(_) = job.before {
-                        job.before = Idle::Off; // it was looked again
+                        job.before = Idle::Off; // the builder has checked again
                     }
                     fx.later.push(Later::Open {
                         number,
@@ -170,7 +170,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::NotSeen { number, why } => match self.of_work(state, Work::Build(number)) {
                 Of::Current(job) if matches!(job.phase, Phase::Waiting) => {
                     self.work = None;
-                    // Files may have been followed from the server's start on.
+                    // Files may have been tracked since the server's start.
                     fx.stores.push(Store::SwitchOff);
                     if !matches!(&job.before, Idle::Unseen(known) if *known == why) {
                         fx.tell(Told::Passive(why.clone()));
@@ -214,7 +214,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Interrupted(ours) => {
                 self.retiring.extend(ours);
                 match state {
-                    // Whoever interrupted is about to say so.
+                    // The interrupting caller is about to post its own event.
                     State::On(_) => State::Idle(Idle::Off.wanted(now + INTERRUPTED_PAUSE)),
                     state => state,
                 }
@@ -274,7 +274,7 @@ impl<S: Layout, E> Machine<S, E> {
         }
     }
 
-    /// Every way to off but a panic. `next` is why, if there is a choice.
+    /// Every switching off except after a panic. `next` is the reason; [`Idle::Off`] does not replace [`Idle::Unseen`].
     fn switch_off(
         &mut self,
         state: State<S, E>,
@@ -298,7 +298,7 @@ impl<S: Layout, E> Machine<S, E> {
         }
     }
 
-    /// Retires the engine that a state has, and returns what it was before.
+    /// Retires the engine of a state, and returns the state before the build.
     fn let_go(&mut self, state: State<S, E>) -> Option<Idle<S>> {
         match state {
             State::Idle(before) => Some(before),
@@ -339,7 +339,7 @@ impl<S: Layout, E> Machine<S, E> {
                 return self.begin(By::Client, settings, before, fx);
             }
             State::Idle(_) | State::Building(_) => fx.later.push(Later::Wait),
-            // If it was built with other settings, the next tick sees to that.
+            // If its settings differ, the next tick rebuilds it.
             State::Ready(_) | State::On(_) => fx.answer(Ok(Vec::new())),
             State::Gone => fx.answer(Err(Refused::Overtaken)),
             State::Broken { .. } => fx.answer(Err(Refused::Broken)),
@@ -368,7 +368,7 @@ impl<S: Layout, E> Machine<S, E> {
     fn commit(&mut self, state: State<S, E>, now: Duration, fx: &mut Effects<S, E>) -> State<S, E> {
         match state {
             State::Ready(ready) => publish(ready, fx),
-            // Another session has switched off between the halves. This one came last.
+            // Another session has switched off between the two halves. This commit is the latest decision.
             State::Idle(before) => State::Idle(before.wanted(now)),
             State::Building(mut job) => {
                 job.before = job.before.wanted(now);
@@ -379,7 +379,7 @@ impl<S: Layout, E> Machine<S, E> {
         }
     }
 
-    /// Nobody is at work.
+    /// Handles a tick while no work is in progress.
     fn tick(
         &mut self,
         state: State<S, E>,
@@ -389,7 +389,7 @@ impl<S: Layout, E> Machine<S, E> {
         fx: &mut Effects<S, E>,
     ) -> State<S, E> {
         match state {
-            // A client whose statement failed after the check leaves it behind.
+            // Left by a client whose statement failed after the check.
             State::Ready(ready) if !ready.before.is_wanted() => {
                 if now.saturating_sub(ready.since) <= READY_FOR {
                     return State::Ready(ready);
@@ -399,8 +399,8 @@ impl<S: Layout, E> Machine<S, E> {
                 State::Idle(ready.before)
             }
             state if waits => state,
-            // A client is about to commit what it has prepared. That is what is wanted, so it need not be built anew; and if
-            // its statement fails after all, nobody else would commit it.
+            // A client is about to commit this engine. It satisfies the demand, so it is not rebuilt. It is committed here in
+            // case the client's statement fails.
             State::Ready(ready) if settings.same_layout(&ready.settings) => publish(ready, fx),
             State::Ready(ready) => {
                 self.retiring.push(ready.engine);
@@ -454,7 +454,7 @@ impl<S: Layout, E> Machine<S, E> {
         })
     }
 
-    /// Whom a result is for.
+    /// Matches a result with the current work.
     fn of_work(&self, state: State<S, E>, work: Work) -> Of<S, E> {
         match state {
             state if self.work != Some(work) => Of::Nothing(state),
@@ -479,7 +479,7 @@ impl<S: Layout, E> Machine<S, E> {
         active == accused
     }
 
-    /// Work that was overtaken has ended.
+    /// Ends overtaken work.
     fn ended(&mut self, state: State<S, E>, fx: &mut Effects<S, E>) -> State<S, E> {
         self.work = None;
         fx.answer(Err(refused_late(&state)));
@@ -494,7 +494,7 @@ impl<S: Layout, E> Machine<S, E> {
         fx: &mut Effects<S, E>,
     ) -> State<S, E> {
         self.work = None;
-        // Files may have been followed from the server's start on.
+        // Files may have been tracked since the server's start.
         fx.stores.push(Store::SwitchOff);
         if let Phase::Scanning(built) = job.phase {
             self.retiring.push(built.engine);
@@ -502,7 +502,7 @@ impl<S: Layout, E> Machine<S, E> {
         let known = match job.before {
             Idle::Wanted { due, failed } if job.by == By::Client => {
                 fx.answer(Err(Refused::Why(why)));
-                // The next try is made with settings other than these, or when it is due.
+                // The next attempt begins when it is due, or when the settings change again.
                 let failed = failed.map(|failed| Failed {
                     tried: job.settings,
                     ..failed
@@ -580,13 +580,13 @@ impl<S: Layout, E> Machine<S, E> {
     }
 }
 
-/// Whom the result of some work is for.
+/// Owner of a work result.
 enum Of<S, E> {
-    /// The job that is under way.
+    /// The job in progress.
     Current(Job<S, E>),
     /// A recording, or a job that was overtaken.
     Stale(State<S, E>),
-    /// Nobody is at that work.
+    /// No such work is in progress.
     Nothing(State<S, E>),
 }
 

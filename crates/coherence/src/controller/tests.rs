@@ -1,5 +1,5 @@
-//! Walks through the table: every event in every state, and all sequences of events up to a length, in a small world that has
-//! a switch, work under way and engines.
+//! Walks through the transitions: every event in every state, and all sequences of events up to a length. The tests' small
+//! world has a switch, work in progress and engines.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,14 +16,14 @@ const TRACK: u8 = 1;
 const SERVE: u8 = 2;
 const RECORD: u8 = 8;
 
-/// Settings are a number; an engine built from one is laid out as that one says.
+/// Settings are a number, which is also the layout.
 impl Layout for u32 {
     fn same_layout(&self, other: &u32) -> bool {
         self == other
     }
 }
 
-/// It can neither be copied nor get lost.
+/// Test engine: not copyable, and counted when dropped.
 #[derive(Debug)]
 struct Engine {
     gone: Rc<Cell<u32>>,
@@ -38,13 +38,13 @@ impl Drop for Engine {
 struct World {
     machine: Machine<u32, Engine>,
     now: Duration,
-    /// What the switch has.
+    /// Mode word of the switch.
     word: u8,
     live: Option<Engine>,
     live_epoch: u32,
-    /// The switch was turned by somebody who has not come to the lock yet.
+    /// A session has turned the switch but not taken the lock yet.
     killed_before: bool,
-    /// What threads are at.
+    /// Pending work of threads.
     under_way: VecDeque<Later<u32, Engine>>,
     told: Vec<String>,
     answer: Option<Result<Vec<String>, Refused>>,
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Steps, and does what is to be done at once; what threads do later is noted. Returns what was done.
+    /// Steps and runs the immediate effects; queues those of threads. Returns the list of effects.
     fn post(&mut self, event: Event<u32, Engine>) -> String {
         let is_off = matches!(event, Event::Off);
         let is_stop = matches!(event, Event::Stop | Event::Leave);
@@ -159,7 +159,7 @@ impl World {
             }
             Store::Publish(engine) => Some(Event::Interrupted(Some(engine))),
             Store::Leave => {
-                // Its process ends with it.
+                // The engine ends with its process.
                 self.word = 0;
                 self.closed += u32::from(self.live.take().is_some());
                 self.gone.set(0);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// What must hold after each step.
+    /// Checks the invariants after each step.
     fn check(&self) {
         let (tracks, serves) = (self.word & TRACK != 0, self.word & SERVE != 0);
         let machine = &self.machine;
@@ -203,7 +203,7 @@ impl World {
         assert_eq!(self.gone.get(), 0, "an engine was lost");
     }
 
-    /// A thread ends what it is at: the oldest work, or a closing if `close`.
+    /// Completes a thread's oldest work, or its oldest closing if `close`.
     fn end(&mut self, close: bool, well: bool) -> bool {
         let is_close = |one: &Later<u32, Engine>| matches!(one, Later::Close(_));
         let Some(at) = self.under_way.iter().position(|one| is_close(one) == close) else {
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// From wherever it is: what one session wants is reached, and nothing is left afterwards.
+    /// Settles from any state: a session's request takes effect, and nothing leaks afterwards.
     fn settle(mut self) {
         self.work_to_the_end();
         if self.killed_before {
@@ -352,7 +352,7 @@ fn name_of_idle(idle: &Idle<u32>, now: Duration) -> String {
     }
 }
 
-/// The state in a few words, with what is beside it.
+/// Short name of the state and of the fields beside it.
 fn name_of(machine: &Machine<u32, Engine>, now: Duration) -> String {
     let mut name = match &machine.state {
         State::Gone => "gone".into(),
@@ -385,7 +385,7 @@ fn name_of(machine: &Machine<u32, Engine>, now: Duration) -> String {
     name
 }
 
-/// Ways to each state that matters.
+/// Paths to each relevant state.
 fn states() -> Vec<World> {
     let off = || World::installed(false);
     let wanted = || World::installed(true);
@@ -435,7 +435,7 @@ fn states() -> Vec<World> {
     ]
 }
 
-/// Each event as it may come in any state; `None`: it needs work that is under way, and there is none.
+/// The named event, valid in any state; `None` if it needs work and none is in progress.
 fn event(world: &mut World, name: &str) -> Option<Event<u32, Engine>> {
     let (other, epoch) = (u64::MAX - 1, world.live_epoch);
     let at_work = match world.machine.work {
@@ -546,7 +546,7 @@ const EVENTS: [&str; 31] = [
     "closed",
 ];
 
-/// Steps of a walk: events, and what threads do with what is under way.
+/// Runs a step of a walk: an event, or a thread's progress with its work.
 fn act(world: &mut World, step: &str) {
     match step {
         "work" => {
@@ -566,7 +566,7 @@ fn act(world: &mut World, step: &str) {
         }
         "time" => world.now += 61 * SECOND,
         "kill before the lock" => {
-            // As a session does that switches off, or a hook that panics.
+            // Models a session that switches off, or a hook that panics.
             world.word = 0;
             world.killed_before = true;
             if let Some(engine) = world.live.take() {
@@ -580,7 +580,7 @@ fn act(world: &mut World, step: &str) {
     }
 }
 
-/// Every event in every state. What changes nothing and asks for nothing is left out of the text.
+/// Every event in every state. Omits pairs without a change and without an effect.
 #[test]
 fn the_table_is_as_it_is_written() {
     let mut table = String::new();
@@ -617,7 +617,7 @@ fn the_table_is_as_it_is_written() {
     assert!(table == written, "{differs:?} in the whole table:\n{table}");
 }
 
-/// A reduced alphabet: whatever sessions, threads and hooks do, in any order.
+/// Reduced alphabet: steps of sessions, threads and hooks, in any order.
 const ALPHABET: [&str; 13] = [
     "ask on",
     "commit",
@@ -663,7 +663,7 @@ fn all_sequences_to_a_length_keep_the_invariants() {
     }
 }
 
-/// The same with more kinds of steps and longer, by chance.
+/// Random walk: longer, and with more kinds of steps.
 fn long_walk(seed: u64, left_out: Option<LeftOut>) {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |below: usize| {
@@ -694,7 +694,7 @@ fn long_walk(seed: u64, left_out: Option<LeftOut>) {
         let step = ALPHABET
             .get(at)
             .unwrap_or_else(|| &more[at - ALPHABET.len()]);
-        // It would end every walk soon.
+        // A panic would end every walk early.
         if *step != "panic" || next(20) == 0 {
             steps.push(*step);
         }
@@ -710,7 +710,7 @@ fn long_walks_keep_the_invariants() {
     (0..5000).for_each(|seed| long_walk(seed, None));
 }
 
-/// The walks notice what is left out.
+/// The walks detect each deliberate fault.
 #[test]
 fn walks_notice() {
     let mut noticed = BTreeMap::new();
@@ -779,7 +779,7 @@ fn what_nobody_commits_is_given_up() {
 
 #[test]
 fn a_commit_that_came_last_is_carried_out() {
-    // Between the halves of one session's ON another switches off, and a third begins to switch on.
+    // Between the halves of one session's ON, another session switches off and a third begins to switch on.
     let steps = [
         "ask on", "work", "work", "work", "off", "ask on", "commit", "work", "work", "work",
     ];

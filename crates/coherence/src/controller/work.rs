@@ -1,5 +1,5 @@
-//! What takes time: building an extension step by step, closing those that are not active any more, the controller's thread, and
-//! what clients ask for. None of it is done with the lock held, and every wait has an end.
+//! Slow operations: building an extension step by step, closing retired ones, the controller's thread, and client requests.
+//! They run without the lock, and every wait has a limit.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,15 +13,15 @@ use super::state::Work;
 use crate::os::Os as _;
 use crate::sync::{Instant, pause};
 
-/// How long an extension is waited for to let go of its files, and a client for what others have begun.
+/// Limit on waiting for an extension to release its files, and for a client that waits for another operation.
 pub const RETIRE_WAIT: Duration = Duration::from_secs(20);
-/// How long a recording waits for a switching on that is under way.
+/// Limit on a recording's wait for a build in progress.
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
-/// Between two looks of the controller's thread, unless something changes.
+/// Interval between two ticks of the controller's thread if the state does not change.
 pub const TICK: Duration = Duration::from_millis(500);
 
 impl<H: Host> Controller<H> {
-    /// Does what an event has left to do, and what comes of that. Returns the client's answer.
+    /// Runs the effects of an event and of the events that follow from it. Returns the client's answer.
     pub(super) fn perform(&self, later: Laters<H>) -> Result<Vec<String>, Refused> {
         let mut answer = Ok(Vec::new());
         let mut queue = VecDeque::from(later);
@@ -42,19 +42,19 @@ impl<H: Host> Controller<H> {
                     self.core.register_open_files();
                     Event::<H>::Scanned(of)
                 })),
-                // Those who ask for it do it themselves.
+                // The caller that posted the event handles both.
                 Later::Close(_) | Later::Wait => {}
             }
         }
         answer
     }
 
-    /// Posts an event for which no client waits, and does what it has left to do.
+    /// Posts an event without a waiting client, and runs its effects.
     fn handled(&self, event: Event<H>) {
         let _ = self.perform(self.post(event));
     }
 
-    /// A panic ends the work as well.
+    /// Runs one step of the work. A panic fails the work.
     fn work(&self, work: Work, body: impl FnOnce() -> Event<H>) -> Laters<H> {
         self.post(
             catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Event::<H>::Failed {
@@ -69,7 +69,7 @@ impl<H: Host> Controller<H> {
             return Event::<H>::NotSeen { number, why };
         }
         if own {
-            // Nobody but this thread would close them. A session that switches off may still come with one.
+            // Only this thread closes them. A session that switches off may still add one.
             self.close_all();
             while self.wait_until(RETIRE_WAIT, |machine| {
                 machine.has_to_close() || self.is_released(machine)
@@ -78,7 +78,7 @@ impl<H: Host> Controller<H> {
                 self.close_all();
             }
         }
-        // Somebody else may be at it: a thread of the installation before, or a session that was overtaken.
+        // Another thread may be closing one: the previous installation's thread, or an overtaken session.
         if !self.wait_for_retired() {
             return Event::<H>::Failed {
                 work: Work::Build(number),
@@ -88,7 +88,7 @@ impl<H: Host> Controller<H> {
         Event::<H>::Released(number)
     }
 
-    /// Waits until extensions before this one have let go of their files. Whether they have within [`RETIRE_WAIT`].
+    /// Waits for previous extensions to release their files. Returns whether they did so within [`RETIRE_WAIT`].
     pub fn wait_for_retired(&self) -> bool {
         self.wait_until(RETIRE_WAIT, |machine| self.is_released(machine))
     }
@@ -103,7 +103,7 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Closes what is retired, one after the other. For the controller's thread, or when there is none any more.
+    /// Closes the retired extensions one after another. Call in the controller's thread, or if there is none.
     fn close_all(&self) {
         while let Some(Later::Close(engine)) = self.post(Event::<H>::CloseNext).pop() {
             self.close_when_unused(engine);
@@ -111,8 +111,8 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Waits until no hook uses it any more, then closes it. What is in use for very long is put aside: the last user must not
-    /// be the one who closes it, since that may take time.
+    /// Waits until no hook uses the extension, then closes it. After [`RETIRE_WAIT`], suspends it in `lingering`: closing is
+    /// slow, so the last user must not do it.
     fn close_when_unused(&self, old: Engine) {
         let until = Instant::now() + RETIRE_WAIT;
         while Arc::strong_count(&old) > 1 {
@@ -126,7 +126,7 @@ impl<H: Host> Controller<H> {
     }
 }
 
-/// Takes the extensions that nobody uses any more out of a list.
+/// Removes the unused extensions from a list.
 fn take_unused(list: &mut Vec<Engine>) -> Vec<Engine> {
     let (unused, used) = std::mem::take(list)
         .into_iter()
@@ -135,12 +135,12 @@ fn take_unused(list: &mut Vec<Engine>) -> Vec<Engine> {
     unused
 }
 
-/// The controller's thread, of which there is one for each installation of the plugin.
+/// The controller's thread: one for each installation of the plugin.
 impl<H: Host> Controller<H> {
-    /// Starts the thread if it could not be started before.
+    /// Starts the thread if it does not run and the plugin is installed.
     ///
     /// # Errors
-    /// Says why there is none.
+    /// The thread cannot be started.
     pub fn ensure_thread(&'static self) -> Result<(), String> {
         let mut thread = self.thread.lock();
         if thread.handle.is_some() {
@@ -167,12 +167,12 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// Why there is no thread, if it could not be started.
+    /// Error of the last failed start of the thread.
     pub fn no_thread(&self) -> Option<String> {
         self.thread.lock().refused.clone()
     }
 
-    /// Starts the thread where there is none, if there is something that only the thread does.
+    /// Starts the thread if it is missing and has work to do.
     pub fn ensure_needed_thread(&'static self) {
         if self.with(|machine| machine.needs_thread()) {
             let _ = self.ensure_thread();
@@ -187,7 +187,7 @@ impl<H: Host> Controller<H> {
             let mut inner = self.lock();
             let is_over = inner.machine.is_gone()
                 || inner.machine.life() != life && !left_out!("life-not-compared");
-            // What came since would wait for the next tick.
+            // An extension retired since `close_all` would wait for the next tick.
             if inner.machine.has_to_close() && (is_over || !left_out!("retired-unseen")) {
                 continue;
             }
@@ -218,14 +218,16 @@ impl<H: Host> Controller<H> {
     }
 }
 
-/// What clients and the server ask for.
+/// Requests of clients and of the server.
 impl<H: Host> Controller<H> {
-    /// The plugin is installed. `passive`: why the calls are not intercepted; `unseen`: which asynchronous I/O passes them by;
-    /// `wanted`: the configuration asks for the extension. It is built in the controller's thread: a disk that hangs must not
-    /// keep the server from starting.
+    /// Installs the controller. A configured extension is built in the controller's thread: a hanging disk must not block the
+    /// server's start.
+    /// - `passive`: why the calls are not intercepted.
+    /// - `unseen`: which asynchronous I/O bypasses the hooks.
+    /// - `wanted`: the configuration enables the extension.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub fn start(
         &'static self,
         passive: Option<String>,
@@ -241,14 +243,14 @@ impl<H: Host> Controller<H> {
         self.ensure_thread()
     }
 
-    /// The server stops, and what is cached is left to the next one. `end` as in [`stop`](Self::stop).
+    /// Server shutdown with a persisted cache. `end` as in [`stop`](Self::stop).
     pub fn leave(&'static self, end: impl FnOnce()) {
         let later = self.post(Event::<H>::Leave);
         let _ = self.perform(later);
         self.end_thread(end);
     }
 
-    /// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
+    /// Plugin unload or server shutdown. `end` ends all other activity, once no new activity can begin.
     pub fn stop(&'static self, end: impl FnOnce()) {
         self.end(Event::<H>::Stop);
         self.end_thread(end);
@@ -262,7 +264,7 @@ impl<H: Host> Controller<H> {
         };
         end();
         let Some(thread) = thread else {
-            // There was no thread to be had: nobody else will do it.
+            // The thread never started, so this caller closes the extensions.
             return self.close_all();
         };
         let until = Instant::now() + RETIRE_WAIT;
@@ -274,15 +276,15 @@ impl<H: Host> Controller<H> {
         }
     }
 
-    /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings. May
-    /// take as long as a disk takes.
+    /// First half of switching on, for a client: builds the extension and registers the open files. Returns warnings. May take
+    /// as long as a disk.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub fn prepare(&'static self) -> Result<Vec<String>, Refused> {
         let mut later = self.ask(|| Event::<H>::AskOn(self.host.settings()), RETIRE_WAIT)?;
         if let [Later::Prepare { number, .. }] = later[..] {
-            // Without it nothing would be retired, nor tried again.
+            // Without the thread, extensions would not be retired and failed builds not retried.
             if let Err(why) = self.ensure_thread() {
                 let work = Work::Build(number);
                 later = self.post(Event::<H>::Failed { work, why });
@@ -290,18 +292,18 @@ impl<H: Host> Controller<H> {
         }
         let answer = self.perform(later);
         if self.with(|machine| machine.is_gone()) {
-            // The plugin was uninstalled while this was waiting for a disk.
+            // The plugin was uninstalled while this client waited for a disk.
             self.close_all();
         }
         answer
     }
 
-    /// Second half of switching on, for a client: hooks serve from here on.
+    /// Second half of switching on, for a client: from here on, hooks serve reads.
     pub fn commit(&self) {
         self.handled(Event::<H>::Commit);
     }
 
-    /// Switches off at once, a recording too. What was active is retired in the background.
+    /// Switches off immediately, recordings included. Retires the active extension in the background.
     pub fn disable(&'static self) {
         self.end(Event::<H>::Off);
     }
@@ -312,10 +314,10 @@ impl<H: Host> Controller<H> {
         let _ = self.perform(later);
     }
 
-    /// Lets the hooks follow files and note page reads and writes for a recording, whether the extension is on or off.
+    /// Makes the hooks track files and record page reads and writes, whether the extension is on or off.
     ///
     /// # Errors
-    /// Why the hooks cannot be switched on.
+    /// The reason why the hooks cannot be switched on.
     pub fn follow_for_recording(&self) -> Result<(), Refused> {
         let is_running = self.thread.lock().handle.is_some();
         if !is_running && !self.with(|machine| machine.is_gone()) {

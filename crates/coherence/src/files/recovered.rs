@@ -1,4 +1,4 @@
-//! Files that another process has left: their identities, and whether they are proven when the server opens them.
+//! Recovery of persisted files: their identities, and the proof at the server's first open.
 
 use extension::Extension;
 
@@ -8,11 +8,11 @@ use crate::os::{Os, Stat};
 use crate::stamp::FileIdentity;
 use crate::sync::Ordering;
 
-/// The pages of more files are not counted.
+/// With more files than this, pages of each file are not counted.
 const MAX_COUNTED: usize = 2048;
 
 impl<O: Os> Files<O> {
-    /// Which file a descriptor leads to, for the next process.
+    /// The identity of the file behind a descriptor, for the next process.
     pub(super) fn identify(&self, fd: i32, stat: &Stat) -> FileIdentity {
         if self.switch.manifest().is_none() {
             return FileIdentity::default();
@@ -27,18 +27,18 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Whether the kernel gives fine stamps ([`crate::stamp`]).
+    /// Sets whether the kernel has fine stamps ([`crate::stamp`]).
     pub fn use_fine_stamps(&self, has_fine_stamps: bool) {
         self.has_fine_stamps
             .store(has_fine_stamps, Ordering::SeqCst);
     }
 
-    /// As it was set; `false` at first.
+    /// Whether the kernel has fine stamps; `false` until set.
     pub fn has_fine_stamps(&self) -> bool {
         self.has_fine_stamps.load(Ordering::SeqCst)
     }
 
-    /// Recovers the files that another process has left. Before any is tracked. Returns their number.
+    /// Recovers the files that another process persisted. Call before any file is tracked. Returns the number of files.
     pub fn recover(&'static self, by: Recovery) -> u64 {
         let Some(manifest) = self.switch.manifest() else {
             return 0;
@@ -51,7 +51,7 @@ impl<O: Os> Files<O> {
         }
         let mut found = (0, 0);
         for (owner, persisted) in persisted {
-            // Objects have the numbers of their records.
+            // An object has the number of its record.
             while registry.objects < owner {
                 registry.objects += 1;
                 let file = DataFile::new(registry.objects, &self.switch);
@@ -70,7 +70,7 @@ impl<O: Os> Files<O> {
         found.0
     }
 
-    /// Rejects every persisted file, whether it was opened since or not.
+    /// Rejects every persisted file, opened or not.
     pub fn reject_persisted(&'static self) {
         let registry = self.registry.lock();
         for file in registry.by_inode.values() {
@@ -82,7 +82,7 @@ impl<O: Os> Files<O> {
         self.recoveries.reject_all();
     }
 
-    /// Names the persisted files to an extension that has recovered their pages. Before it is the active one.
+    /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
     pub fn hand_over(&self, extension: &Extension) {
         let registry = self.registry.lock();
         for file in registry.by_inode.values() {
@@ -99,8 +99,8 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Drops what is cached of open files whose stamp is not the stored one: somebody else has changed them, and a later change of the
-    /// server would hide that. To be called when the server stops. Returns the number of files.
+    /// Drops the cached pages of open files whose stamp differs from the stored one. Another writer has changed such a file, and
+    /// the server's next change would hide that. Call when the server stops. Returns the number of files.
     pub fn drop_changed(&'static self) -> usize {
         let Some(manifest) = self.switch.manifest() else {
             return 0;
@@ -125,13 +125,13 @@ impl<O: Os> Files<O> {
         self.all().iter().all(|file| file.at_rest().is_some())
     }
 
-    /// Notes for the next process how many pages of each file are cached, and that this process lives.
+    /// Stores the number of cached pages of each file, for the next process.
     pub fn note_pages(&self, extension: &Extension) {
         let Some(manifest) = self.switch.manifest() else {
             return;
         };
         let files = self.all();
-        // They are counted under the instances' locks.
+        // The count takes the instances' locks.
         if files.len() > MAX_COUNTED {
             return;
         }

@@ -1,4 +1,4 @@
-//! Files that one process leaves, and another opens: each process is a value of its own, with the same records, above real files.
+//! Files that one process persists and another opens. Each process is a separate value with the same records, above real files.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ const COARSE: Recovery = Recovery::SameMount {
     has_fine_stamps: false,
 };
 
-/// The memory of all processes, and a folder with one file.
+/// The memory of all processes, and a directory with one file.
 struct Place {
     head: &'static Head,
     records: &'static [Record],
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// A process that recovers what was left.
+    /// Starts a process that recovers the persisted state.
     fn process(&self, by: Recovery) -> &'static Files<Machine> {
         &self.core(by).files
     }
@@ -81,7 +81,7 @@ impl Place {
         (file, known)
     }
 
-    /// Writes as the server does.
+    /// Writes like the server.
     fn write(files: &Files<Machine>, file: &File, known: &'static DataFile) {
         #[repr(align(4096))]
         struct Block([u8; 4096]);
@@ -109,7 +109,7 @@ fn unchanged_file_keeps_its_identity() {
     assert_eq!((again.id(), again.page_size()), (file.id(), 16384));
     assert!(again.is_inherited());
     assert_eq!(outcome(second), (1, None));
-    // Closed, and opened by the next.
+    // Close it, and open it in the next process.
     second.detach(open.as_raw_fd());
     drop(open);
     let third = place.process(FINE);
@@ -131,7 +131,7 @@ fn unopened_file_is_proven_two_processes_later() {
 fn file_changed_by_others_gets_a_new_identity() {
     let place = Place::new();
     let (open, file) = place.open(place.process(FINE));
-    // Hooks do not see this one.
+    // Hooks do not observe this change.
     open.set_len(1 << 20).unwrap();
     let second = place.process(FINE);
     let (_open, again) = place.open(second);
@@ -141,7 +141,7 @@ fn file_changed_by_others_gets_a_new_identity() {
     let unlisted = second.recoveries.take_unlisted();
     assert_eq!((unlisted[0].id, unlisted[0].pages), (file.id(), 64));
     assert!(unlisted[0].is_listed);
-    // The next process trusts what this one has cached.
+    // The next process trusts the pages that this one has cached.
     let third = place.process(FINE);
     assert_eq!(place.open(third).1.id(), again.id());
 }
@@ -174,7 +174,7 @@ fn coarse_stamp_of_the_last_tick_is_rejected() {
     Place::write(first, &open, file);
     let stamp = change_stamp(&first.os.stat(open.as_raw_fd()).unwrap());
     assert!(has_fraction(stamp));
-    // The last sign of life is of the tick of the write, or of one before.
+    // The last sign of life is from the tick of the write, or from an earlier one.
     let second = place.process(COARSE);
     place.open(second);
     assert_eq!(outcome(second), (0, Some(Rejection::LastTick)));
@@ -196,7 +196,7 @@ fn untracked_write_and_page_cache_are_rejected_after_a_kill() {
     let third = place.process(FINE);
     let (_open, _) = place.open(third);
     assert_eq!(outcome(third), (0, Some(Rejection::PageCache)));
-    // After a clean stop it is durable.
+    // After a clean stop the write is durable.
     third.switch.manifest().unwrap().stop_cleanly();
     let fourth = place.process(FINE);
     place.open(fourth);

@@ -1,4 +1,4 @@
-//! The table of descriptors and the registry under the eyes of threads that come late, and clocks that are set.
+//! The descriptor table and the registry with late threads and changed clocks.
 
 use std::os::fd::AsRawFd;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::hold_up::meanwhile as at;
 use crate::machine_for_tests::{self, Machine};
 
-/// Data files of a server that begins to follow them.
+/// Data files of a server when tracking begins.
 struct Server {
     folder: tempfile::TempDir,
     files: &'static Files<Machine>,
@@ -26,7 +26,7 @@ impl Server {
         self.files.os.let_pass(time);
     }
 
-    /// A file that was not changed of late.
+    /// A file that was not changed recently.
     fn file(&self, name: &str) -> std::fs::File {
         let file = std::fs::File::create(self.folder.path().join(name)).unwrap();
         std::thread::sleep(Duration::from_millis(30));
@@ -43,7 +43,7 @@ impl Server {
 
 const OPENED: Attach = Attach::Opened { anew: false };
 
-/// What another session does at a moment of the thread that attaches, or, where the registry's lock keeps it out, after it.
+/// Forgets all files like another session, while a thread attaches. Does nothing while that thread holds the registry's lock.
 fn switch_off_and_on(files: &'static Files<Machine>) {
     if files.registry_is_free() {
         files.forget_all();
@@ -60,7 +60,7 @@ fn no_descriptor_leads_to_a_file_at_rest() {
     at("attach, registered", || switch_off_and_on(files));
     server.files.attach(fd, &stat, b"a.ibd", OPENED);
     assert_eq!(server.files.contradictions(), Vec::<String>::new());
-    // Objects at rest stand for other files by and by.
+    // Quarantined objects are reused for other files one by one.
     let resting = server.files.registry.lock().resting.len();
     for _ in 0..=resting {
         server.let_pass(2 * REST);
@@ -94,7 +94,7 @@ fn a_release_too_many_changes_nothing() {
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let file = server.open(&one, OPENED);
     let again = loop {
-        // The objects at rest stand for files again by and by, this one too.
+        // Quarantined objects are reused one by one, this one too.
         server.files.forget_all();
         server.let_pass(2 * REST);
         let again = server.open(&other, OPENED);
@@ -130,7 +130,7 @@ fn an_object_that_somebody_will_come_back_to_is_not_reused() {
     drop(blocked);
 }
 
-/// The question takes a minute. Meanwhile the files are forgotten, and the object comes to stand for another one.
+/// The query takes a minute. During it the files are forgotten, and the object comes to represent another file.
 #[test]
 fn a_descriptor_whose_file_was_asked_about_for_long_is_looked_up_again() {
     let server = Server::new();
@@ -172,7 +172,7 @@ fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     assert!(is_marked());
     server.files.os.set_clock_by(-3_600_000_000_000);
     assert!(server.files.of_descriptor(fd).is_some() && is_marked());
-    // Nor shorter.
+    // A clock set forward does not make it shorter.
     server.files.os.set_clock_by(3_600_000_000_000);
     assert!(server.files.of_descriptor(fd).is_some() && is_marked());
     server.files.os.set_clock_by(-3_600_000_000_000);

@@ -1,4 +1,4 @@
-//! Bypass comes and goes beside reads, writes and asynchronous requests: property 15.
+//! Bypass begins and ends beside reads, writes and asynchronous requests: property 15.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl World {
     }
 }
 
-/// A page that is read and written in all three modes, and the thread that writes to the cache disk.
+/// Reads and writes of a page in all three modes, beside the thread that writes to the cache disk.
 fn a_page() {
     let world = World::new(1, Duration::ZERO);
     world.on();
@@ -73,7 +73,8 @@ fn requests() {
     world.end();
 }
 
-/// The extension is switched off and on beside, with requests under way: off is off, and what is wanted holds for the next.
+/// The extension is switched off and on beside, with requests in flight: off stays off, and the bypass setting holds for the
+/// next extension.
 fn off_and_on() {
     let world = cached(2);
     side_by_side(
@@ -102,7 +103,7 @@ fn off_and_on() {
     world.end();
 }
 
-/// The word alone: nothing is used while nothing is active.
+/// The mode word alone: without an active extension, the bypass setting has no effect.
 fn off_is_off() {
     let switch: &'static Switch = Box::leak(Box::default());
     switch.start_tracking(|| ());

@@ -1,4 +1,4 @@
-//! Sessions, the controller's thread, its clock and hooks side by side: properties 10, 11, 12 and 16.
+//! Concurrent sessions, hooks, the controller's thread and its clock: properties 10, 11, 12 and 16.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{explore, is_noticed, seen, side_by_side};
 use crate::sync::pause;
 
 const TICK: Duration = Duration::from_millis(500);
-/// Longer than anything waits for.
+/// Longer than every time limit.
 const LONG: Duration = Duration::from_secs(21);
 
-/// What the server does for a client or an administrator.
+/// Actions of the server for clients and administrators.
 impl World {
     /// With the plugin installed and a file open.
     fn installed(engines: usize, wanted: bool) -> World {
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// The same in a statement that fails after the check.
+    /// `SET GLOBAL bpe_enabled = ON` in a statement that fails after the check.
     fn set_on_in_vain(&self) {
         let _ = self.controller().prepare();
     }
@@ -48,13 +48,13 @@ impl World {
         assert!(!self.controller().with(|machine| machine.is_wanted()));
     }
 
-    /// A setting that needs another layout.
+    /// Sets the variable that needs a new layout.
     fn set_size(&self, size: u32) {
         let _assigns = self.controller().host.wanted.lock();
         self.controller().host.set_size(size);
     }
 
-    /// One that needs none.
+    /// Sets the variable that needs no new layout.
     fn set_capacity(&self, capacity: u32) {
         let _assigns = self.controller().host.wanted.lock();
         self.controller().host.set_capacity(capacity);
@@ -70,7 +70,7 @@ impl World {
         (0..times).for_each(|_| self.let_pass(TICK));
     }
 
-    /// Time passes until something is so.
+    /// Advances time until the condition holds.
     fn come_to(&self, what: &str, is_so: impl Fn() -> bool) {
         for _ in 0..500 {
             if is_so() {
@@ -86,7 +86,7 @@ impl World {
         );
     }
 
-    /// What the last session said is so in the end, with the settings of then, and nothing else is left.
+    /// Requires that the last session's request takes effect with the current settings, and that nothing leaks.
     fn settle(&self) {
         let wanted = *self.controller().host.wanted.lock();
         let host = &self.controller().host;
@@ -107,7 +107,7 @@ impl World {
         host.assert_unharmed();
     }
 
-    /// The plugin goes, and nothing of it stays.
+    /// Uninstalls the plugin. No thread and no extension may remain.
     fn uninstall(&self) {
         self.controller().stop(|| ());
         assert!(self.core.switch().mode().is_off());
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Two sessions with two minds, beside pages that are read and written.
+/// Two sessions with opposite requests, beside page reads and writes.
 fn two_minds() {
     let world = World::installed(5, false);
     side_by_side(
@@ -152,7 +152,7 @@ fn two_minds() {
     world.settle_and_end();
 }
 
-/// Settings that change while it is switched on, and a statement that fails.
+/// Settings that change while the extension is switched on, and a statement that fails.
 fn other_settings() {
     let world = World::installed(6, false);
     side_by_side(
@@ -178,7 +178,7 @@ fn other_settings() {
     world.settle_and_end();
 }
 
-/// The size changes while it serves, and somebody switches off when the controller begins to rebuild.
+/// The size changes while the extension serves, and a session switches off when the controller begins the rebuild.
 fn a_rebuild() {
     let world = World::installed(5, false);
     world.set_on();
@@ -203,7 +203,7 @@ fn a_rebuild() {
     world.settle_and_end();
 }
 
-/// A disk that refuses, for clients and for the controller itself.
+/// A disk that refuses, for clients and for the controller.
 fn a_bad_disk() {
     let world = World::installed(4, true);
     world.controller().host.refuse(2);
@@ -221,14 +221,14 @@ fn a_bad_disk() {
     world.settle_and_end();
 }
 
-/// A disk that hangs while the extension is switched off, and while the plugin goes and comes back.
+/// A disk that hangs while the extension is switched off and the plugin is uninstalled and installed again.
 fn a_hanging_disk() {
     let world = World::installed(4, true);
     let hangs = world.controller().host.disk.lock();
     let client = thread::spawn(move || world.set_on_in_vain());
     pause(TICK);
     world.set_off();
-    // Only time ends the wait for a thread that hangs.
+    // Only time ends the wait for a hanging thread.
     let clock = thread::spawn(move || {
         while !world.controller().with(|machine| machine.life() == 2) {
             world.let_pass(LONG);
@@ -247,7 +247,7 @@ fn a_hanging_disk() {
     world.settle_and_end();
 }
 
-/// A hook panics wherever it takes a lock, beside sessions.
+/// A hook panics at each of its locks, beside sessions.
 fn a_panic() {
     let world = World::installed(5, false);
     world.set_on();
@@ -304,7 +304,7 @@ fn a_panic_beside_a_recording() {
     world.settle_and_end();
 }
 
-/// A hook panics while somebody has the controller's lock, and waits for the hook.
+/// A hook panics while another thread holds the controller's lock and waits for the hook.
 fn a_panic_under_the_lock() {
     let world = World::installed(1, false);
     world.set_on();
@@ -318,7 +318,7 @@ fn a_panic_under_the_lock() {
     world.settle_and_end();
 }
 
-/// Clients wait for each other and for the controller's thread, and no time passes: each of them is woken.
+/// Clients wait for each other and for the controller's thread, and no time passes: each of them must be woken.
 fn without_a_clock() {
     let world = World::installed(5, false);
     side_by_side(

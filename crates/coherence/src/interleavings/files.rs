@@ -1,4 +1,4 @@
-//! Which file a descriptor stands for: properties 4 to 8.
+//! Mapping from descriptors to files: properties 4 to 8.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn two_files() -> World {
     world
 }
 
-/// Off and on twice, so that the objects of files come to stand for others.
+/// Switches off and on twice, so that file objects are reused for other files.
 fn use_objects_again(world: World) {
     world.switch_off();
     world.record_for_a_moment();
@@ -30,7 +30,7 @@ fn use_objects_again(world: World) {
     world.read(1, 1);
 }
 
-/// An open is held up at any of its steps while the extension is switched off and on, and objects at rest are used again.
+/// An open is delayed at any of its steps while the extension is switched off and on, and quarantined objects are reused.
 fn a_late_open() {
     let world = new_world(2);
     world.on();
@@ -59,7 +59,7 @@ fn a_late_open() {
     world.end();
 }
 
-/// A thread that found a file before it was forgotten goes on when its object stands for another one.
+/// A thread found a file before it was forgotten, and continues after its object was reused for another file.
 fn a_late_read() {
     let world = two_files();
     side_by_side(
@@ -78,7 +78,7 @@ fn a_late_read() {
     world.end();
 }
 
-/// A file is changed by another program while the server has it closed.
+/// Another program changes a file while the server has it closed.
 fn a_stranger() {
     let world = new_world(1);
     world.on();
@@ -112,8 +112,8 @@ fn a_stranger() {
     world.end();
 }
 
-/// What a scan found is closed by somebody who began while the extension was off, and its number is given to another file,
-/// whose opening began then, too.
+/// A close that began while the extension was off closes a scanned descriptor. Its number is reused by an open of another file
+/// that began while off, too.
 fn a_found_descriptor() {
     let world = new_world(1);
     world.open(0);
@@ -137,7 +137,7 @@ fn a_found_descriptor() {
     world.end();
 }
 
-/// A descriptor that was found and closed unseen is asked about while its number is given to the same file again.
+/// A scanned descriptor was closed unobserved. Its lookup overlaps with the reuse of its number for the same file.
 fn a_number_that_comes_back() {
     let world = new_world(1);
     world.open(0);
@@ -160,7 +160,7 @@ fn a_number_that_comes_back() {
     world.end();
 }
 
-/// An opening that began before the extension was switched off registers its file between the steps of switching on.
+/// An open that began before the extension was switched off registers its file between the steps of switching on.
 fn a_late_registration() {
     let world = new_world(1);
     world.core.switch().start_tracking(|| ());
@@ -185,7 +185,7 @@ fn a_late_registration() {
     world.end();
 }
 
-/// A file server takes long to answer what a found descriptor is; meanwhile its object comes to stand for another file.
+/// A file server is slow to answer the fstat of a scanned descriptor, while the object is reused for another file.
 fn a_long_question() {
     let world = two_files();
     side_by_side(

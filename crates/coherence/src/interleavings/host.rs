@@ -1,4 +1,4 @@
-//! The process of a server whose variables are two numbers, with a disk that refuses or hangs.
+//! Process of a server with two variables, both numbers, and a disk that refuses or hangs.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::sync::{AtomicU32, Mutex, Ordering};
 
 pub struct Process {
     core: &'static Core<Kernel>,
-    /// Of switchings-on to come: to open one is no step of any thread.
+    /// Extensions for future activations. Their opening is not a step of any thread.
     pub engines: Plain<Vec<Extension>>,
     /// Closed when the schedule ends.
     pub retired: Plain<Vec<Engine>>,
-    /// Those that have the cache files.
+    /// Extensions that have the cache files open.
     opened: Plain<Vec<Opened>>,
     /// Whether the last session has switched on. The server holds it while it assigns a variable.
     pub wanted: Mutex<bool>,
-    /// Decides the layout.
+    /// Variable that determines the layout.
     size: AtomicU32,
-    /// Decides none.
+    /// Variable that does not affect the layout.
     capacity: AtomicU32,
-    /// So often the disk refuses.
+    /// Remaining refusals of the disk.
     refusals: AtomicU32,
-    /// Whoever holds it makes the disk hang.
+    /// The disk hangs while this lock is held.
     pub disk: Mutex<()>,
-    /// What must not be, and was.
+    /// Violated invariants.
     violations: Plain<Vec<String>>,
 }
 
@@ -74,12 +74,12 @@ impl Process {
         self.capacity.store(capacity, Ordering::SeqCst);
     }
 
-    /// The disk refuses so often.
+    /// Makes the disk refuse this many times.
     pub fn refuse(&self, times: u32) {
         self.refusals.store(times, Ordering::SeqCst);
     }
 
-    /// A panic in what the controller calls would be caught.
+    /// Records a violation. A panic in a callback of the controller would be caught.
     fn violated(&self, what: String) {
         self.violations.lock().push(what);
     }
@@ -88,7 +88,7 @@ impl Process {
         assert_eq!(*self.violations.lock(), [""; 0]);
     }
 
-    /// Of one more extension.
+    /// Creates the next extension.
     pub fn activate(&self) -> Engine {
         let extension = self.engines.lock().pop().expect("one more");
         Arc::new(Active::new(extension, self.core.switch().next_epoch()))
@@ -106,12 +106,12 @@ impl Process {
         }
     }
 
-    /// Whether nobody has the cache files.
+    /// Whether no extension has the cache files open.
     pub fn all_are_closed(&self) -> bool {
         self.opened.lock().is_empty()
     }
 
-    /// Whether what serves is what the variables say now.
+    /// Whether the active extension serves with the current values of the variables.
     pub fn serves_as_wanted(&self) -> bool {
         let active = self.core.switch().active();
         let (size, capacity) = (

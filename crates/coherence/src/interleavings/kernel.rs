@@ -1,4 +1,4 @@
-//! A kernel in memory: inodes whose pages remember what they were, descriptors, and clocks that threads of the checker set.
+//! A kernel in memory: inodes with the history of their pages, descriptors, and clocks that the checker's threads set.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -17,11 +17,11 @@ use crate::sync::checked::{begin, set_time, spawn};
 use crate::sync::{AtomicU32, JoinHandle, Ordering};
 
 pub const LENGTH: usize = 4096;
-/// Of each file; page 0 is not read, because no page size is learned from it.
+/// Pages of each file. Page 0 is not read, because no page size is learned from it.
 pub const PAGES: usize = 3;
 pub const DESCRIPTORS: usize = 6;
 
-/// A page as InnoDB would write it: its number in the header, then whose it is, and which version.
+/// A page in InnoDB's format: page number in the header, then inode and version.
 pub fn content(inode: usize, page: usize, version: u32) -> [u8; LENGTH] {
     let mut bytes = [inode as u8 + 1; LENGTH];
     bytes[4..8].copy_from_slice(&(page as u32).to_be_bytes());
@@ -30,7 +30,7 @@ pub fn content(inode: usize, page: usize, version: u32) -> [u8; LENGTH] {
     bytes
 }
 
-/// Inode, page and version of what was read.
+/// Parses inode, page and version.
 pub fn parse(bytes: &[u8]) -> (usize, usize, u32) {
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     (word(64) as usize, word(4) as usize, word(68))
@@ -48,27 +48,27 @@ struct State {
     inodes: Vec<Inode>,
     descriptors: [Option<usize>; DESCRIPTORS],
     versions: u32,
-    /// Asynchronous requests.
+    /// Asynchronous requests in flight.
     under_way: Vec<UnderWay>,
-    /// What the cache disk does.
+    /// Behaviour of the cache disk.
     answers: bool,
     spoils: u32,
-    /// Of the next submit.
+    /// Limit of the next submission.
     accepts: usize,
-    /// Threads inside a hook, and those of them that wait for the answer to a question about a file.
+    /// Threads inside a hook, and those of them that wait for a file's metadata.
     inside: u32,
     asking: u32,
-    /// Those of the controller, of this life and of others.
+    /// The controller's threads, of this installation and of others.
     threads: u32,
 }
 
-/// A request as it was when the kernel took it.
+/// A request as the kernel accepted it.
 struct UnderWay {
     request: usize,
     words: Words,
     opcode: i16,
     length: usize,
-    /// The memory is not to be written any more: the server has been told.
+    /// The memory must no longer be written: the server has the event.
     late: bool,
 }
 
@@ -77,7 +77,7 @@ impl UnderWay {
         self.words.fd as usize >= DESCRIPTORS
     }
 
-    /// A read of a staged page: no disk has to answer.
+    /// A read of a staged page, which needs no disk.
     fn reads_nothing(&self) -> bool {
         self.length == 0
     }
@@ -85,12 +85,12 @@ impl UnderWay {
 
 pub struct Kernel {
     state: Mutex<State>,
-    /// Where others may come in between.
+    /// Scheduling point.
     step: AtomicU32,
 }
 
 impl Kernel {
-    /// With so many files, changed a moment ago.
+    /// With this many files, recently changed.
     pub fn new(inodes: usize) -> Kernel {
         let now: i128 = 1_000_000_000_123;
         begin(Duration::from_nanos(now as u64));
@@ -120,7 +120,7 @@ impl Kernel {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Others may come in between.
+    /// Offers a scheduling point to other threads.
     pub fn step(&self) {
         self.step.load(Ordering::SeqCst);
     }
@@ -151,7 +151,7 @@ impl Kernel {
         LENGTH as isize
     }
 
-    /// Puts versions that were never there before into these pages.
+    /// Gives these pages new, unique versions.
     pub fn change(&self, inode: usize, pages: std::ops::Range<usize>) {
         self.with(|state| {
             for page in pages {
@@ -182,14 +182,14 @@ impl Kernel {
         LENGTH as isize
     }
 
-    /// All pages change at once.
+    /// Changes all pages at once.
     pub fn truncate(&self, fd: i32) {
         self.step();
         self.change(self.inode_of(fd), 0..PAGES);
         self.step();
     }
 
-    /// Another program writes a page, if the server does not have the file open.
+    /// Writes a page as another program, unless the server has the file open.
     pub fn foreign_write(&self, inode: usize, page: usize) -> bool {
         self.step();
         let open = self.with(|state| state.descriptors.contains(&Some(inode)));
@@ -208,7 +208,7 @@ impl Kernel {
         self.with(|state| state.answers = true);
     }
 
-    /// The next answer of the cache disk is wrong.
+    /// Makes the cache disk's next answer wrong.
     pub fn spoil(&self) {
         self.with(|state| state.spoils = 1);
     }
@@ -223,7 +223,7 @@ impl Kernel {
             let most = std::mem::replace(&mut state.accepts, usize::MAX);
             let accepted = &list[..list.len().min(most)];
             for &request in accepted {
-                // SAFETY: the server's own request, which it leaves alone until it is told.
+                // SAFETY: the server does not touch its request until it has the event.
                 let iocb = unsafe { &*request };
                 let new = UnderWay {
                     request: request as usize,
@@ -250,7 +250,7 @@ impl Kernel {
         accepted
     }
 
-    /// What has come to its end.
+    /// Events of the completed requests.
     pub fn events(&self) -> Vec<IoEvent> {
         self.step();
         let events = self.with(|state| {
@@ -269,12 +269,12 @@ impl Kernel {
         self.with(|state| state.descriptors[fd as usize].expect("open"))
     }
 
-    /// How many versions a page has had.
+    /// Number of the page's versions so far.
     pub fn versions(&self, inode: usize, page: usize) -> usize {
         self.with(|state| state.inodes[inode].pages[page].len())
     }
 
-    /// Whether the page had this version since it was the `first`th one.
+    /// Whether the page had this version at or after its `first`th version.
     pub fn had(&self, inode: usize, page: usize, version: u32, first: usize) -> bool {
         self.with(|state| state.inodes[inode].pages[page][first - 1..].contains(&version))
     }
@@ -292,10 +292,11 @@ impl Kernel {
         set_time(Duration::from_nanos(now as u64));
     }
 
-    /// So long that nobody who was in a hook when it began still is, unless a file server holds him up. Whether that can be.
+    /// Advances time so far that no thread is still in a hook that it entered before, unless it waits for a file server.
+    /// Returns whether that was possible.
     pub fn pass_long(&self) -> bool {
         self.step();
-        // In one step: nobody may enter between the look and the time.
+        // In one step: no thread may enter between the check and the new time.
         let now = self.with(|state| {
             let can = state.inside == state.asking;
             if can {
@@ -309,7 +310,7 @@ impl Kernel {
         now.is_some()
     }
 
-    /// Threads that were started and have not ended.
+    /// Threads that have started and not ended.
     pub fn threads(&self) -> u32 {
         self.with(|state| state.threads)
     }
@@ -334,13 +335,13 @@ impl Kernel {
 impl State {
     fn end(&mut self, over: UnderWay) -> IoEvent {
         let mut bytes = [0; LENGTH];
-        // SAFETY: the memory of a request is there until its event was taken.
+        // SAFETY: a request's memory stays valid until its event is taken.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(over.words.buffer as *mut u8, over.length) };
         if over.reads_nothing() {
-            // Nor is anything written to its memory.
+            // A read of a staged page writes no memory.
         } else if over.is_of_the_cache() {
-            // SAFETY: the descriptor is open as long as the request is under way.
+            // SAFETY: the descriptor stays open while the request is in flight.
             let file = unsafe { ManuallyDrop::new(File::from_raw_fd(over.words.fd)) };
             let at = over.words.offset as u64;
             let mut aligned = vec![0; 2 * LENGTH];
@@ -451,7 +452,7 @@ impl Os for Kernel {
         body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
         self.with(|state| state.threads += 1);
-        // The kernel outlives its threads, as the world that it is of.
+        // The kernel outlives its threads, as does its world.
         let kernel = std::ptr::from_ref(self) as usize;
         Ok(spawn(move || {
             let result = body();

@@ -1,8 +1,8 @@
-//! What keeps the cache coherent under a model checker, which decides at every atomic and every lock which thread goes on.
+//! Tests of cache coherence under a model checker, which chooses at every atomic and every lock which thread continues.
 //!
-//! Compiled only in `checks/interleavings`. Schedules are random, or have a bounded number of preemptions (PCT). The world of a
-//! schedule ([`world`]) is two files of a server in a kernel of memory ([`kernel`]), with the engine itself as the cache. Each
-//! property has a test that explores it, and rules that are left out, one at a time, to show that the checker notices.
+//! Compiled only in `checks/interleavings`. Schedules are random, or have a bounded number of preemptions (PCT). Each schedule
+//! runs two files of a server ([`world`]) on a kernel in memory ([`kernel`]), with the real engine as the cache. Each property
+//! has a test that explores it. Other tests remove one rule at a time and prove that the checker detects it.
 
 mod bypass;
 mod controller;
@@ -24,29 +24,29 @@ use std::time::Instant;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, Runner, thread};
 
-/// Of each kind; `INTERLEAVINGS` sets another number.
+/// Schedules of each kind; `INTERLEAVINGS` overrides the number.
 fn schedules() -> usize {
     let named = std::env::var("INTERLEAVINGS").ok();
     named.and_then(|number| number.parse().ok()).unwrap_or(600)
 }
 
-/// Within these, half of each kind, the checker notices what is left out.
+/// Schedules within which the checker must detect a removed rule, half of each kind.
 const CANARY_SCHEDULES: usize = 20_000;
-/// Of one kind before the other gets its turn.
+/// Schedules of one kind before the other kind runs.
 const TURN: usize = 100;
 
 thread_local! {
-    /// All threads of a schedule are one thread of the machine, and so is a test.
+    /// All threads of a schedule run in one thread of the host, and each test has its own.
     static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
     static SEEN: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Whether a rule is left out, for [`left_out!`].
+/// Whether a rule is removed, for [`left_out!`].
 pub(crate) fn leaves_out(rule: &str) -> bool {
     LEFT_OUT.get() == rule
 }
 
-/// Counts what has happened, so that a test in which nothing happens is noticed.
+/// Counts an event, so that a test in which nothing happens is detected.
 fn seen(what: &'static str, times: u64) {
     SEEN.with_borrow_mut(|seen| *seen.entry(what).or_default() += times);
 }
@@ -68,7 +68,7 @@ fn run(scheduler: impl Scheduler + 'static, body: fn()) {
     Runner::new(scheduler, config).run(body);
 }
 
-/// Explores what must always hold. Says what happened in all schedules together.
+/// Explores a property that must always hold. Returns the event counts of all schedules together.
 fn explore(name: &str, body: fn()) -> BTreeMap<&'static str, u64> {
     let (seed, begun) = (seed(), Instant::now());
     println!("{name}: INTERLEAVINGS_SEED={seed}");
@@ -84,7 +84,7 @@ fn explore(name: &str, body: fn()) -> BTreeMap<&'static str, u64> {
     seen
 }
 
-/// Explores with a rule left out, and expects that this is noticed.
+/// Explores with a rule removed, and requires that a check fails.
 fn is_noticed(rule: &'static str, body: fn()) {
     thread_local! {
         static TRIED: Cell<u32> = const { Cell::new(0) };
@@ -110,7 +110,7 @@ fn is_noticed(rule: &'static str, body: fn()) {
     crate::canary::noticed(rule, &format!("{} schedules", TRIED.get()));
 }
 
-/// Threads side by side, and the end of them all.
+/// Runs threads concurrently and joins them.
 fn side_by_side<const N: usize>(world: world::World, bodies: [fn(world::World); N]) {
     let threads = bodies.map(|body| thread::spawn(move || body(world)));
     for thread in threads {

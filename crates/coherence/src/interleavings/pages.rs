@@ -1,11 +1,11 @@
-//! What a read returns: property 1.
+//! Result of a read: property 1.
 
 use std::time::Duration;
 
 use super::world::World;
 use super::{explore, is_noticed, side_by_side};
 
-/// Two who read a page, one who writes it, somebody who reads another page, and the thread that writes to the cache disk.
+/// Two readers and a writer of one page, a reader of another page, and the thread that writes to the cache disk.
 fn a_page() {
     let world = World::serving(1, Duration::ZERO, 2);
     side_by_side(

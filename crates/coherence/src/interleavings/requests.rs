@@ -1,4 +1,4 @@
-//! Asynchronous requests from submit to the event that the server is given: property 9.
+//! Asynchronous requests from submission to the event that the server receives: property 9.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,24 +11,24 @@ use crate::aio::requests::{PREAD, PWRITE};
 use crate::aio::{IoEvent, Iocb, Submission};
 
 pub const CONTEXT: usize = 0x1_0000;
-/// How long a cache disk is waited for.
+/// Limit on the wait for a cache disk.
 const BOUND: Duration = Duration::from_secs(1);
 
 #[repr(C, align(4096))]
 struct Buffer(UnsafeCell<[u8; LENGTH]>);
 
-/// A request of the server, which it uses again and again.
+/// A request of the server, which reuses it.
 pub struct Own {
     iocb: UnsafeCell<Iocb>,
     buffer: Buffer,
     page: AtomicU32,
-    /// How many versions the page had when the request was submitted.
+    /// Number of the page's versions at submission.
     first: AtomicU32,
-    /// Submitted, and the server has not been given its event.
+    /// 1 from the submission until the server receives the event.
     waits: AtomicU32,
 }
 
-// SAFETY: all threads of a schedule are one of the machine's.
+// SAFETY: all threads of a schedule run in one thread of the host.
 unsafe impl Sync for Own {}
 
 impl Own {
@@ -45,10 +45,10 @@ impl Own {
         std::ptr::from_ref(self) as u64
     }
 
-    /// The server sets it up for one page.
+    /// Prepares the request for one page, as the server does.
     fn prepare(&self, world: World, fd: i32, page: usize, version: Option<u32>) {
         let inode = world.kernel().inode_of(fd);
-        // SAFETY: the request is the server's own as long as it is not submitted.
+        // SAFETY: the server owns the request until it submits it.
         let (iocb, buffer) = unsafe { (&mut *self.key(), &mut *self.buffer.0.get()) };
         // SAFETY: numbers, for which zero is a value.
         *iocb = unsafe { std::mem::zeroed() };
@@ -65,7 +65,7 @@ impl Own {
 }
 
 impl World {
-    /// Submits requests for pages of a descriptor; how many were accepted.
+    /// Submits requests for pages of a descriptor. Returns the number of accepted ones.
     pub fn submit(&self, fd: i32, pages: &[(usize, usize)]) -> usize {
         for &(own, page) in pages {
             self.own[own].prepare(*self, fd, page, None);
@@ -103,7 +103,7 @@ impl World {
         usize::try_from(accepted).unwrap_or(0)
     }
 
-    /// As `io_getevents`, which does not wait here.
+    /// Harvests as `io_getevents`, but without waiting.
     pub fn harvest(&self) {
         let _inside = self.kernel().enter();
         if self.core.switch().mode().is_off() {
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// The server gets an event.
+    /// Delivers an event to the server.
     fn tell(&self, event: &IoEvent) {
         let own = self
             .own
@@ -148,7 +148,7 @@ impl World {
         seen("told", 1);
     }
 
-    /// Everything that is under way comes to its end, and the server is told of it.
+    /// Completes all requests in flight, and delivers their events.
     pub fn drain(&self) {
         self.kernel().answer_from_now_on();
         for _ in 0..8 {
@@ -173,7 +173,7 @@ pub fn cached(engines: usize) -> World {
     world
 }
 
-/// Reads from a cache disk that does not answer in time, while the extension is switched off.
+/// Reads from a cache disk that misses its time limit, while the extension is switched off.
 fn late_answers() {
     let world = cached(1);
     world.kernel().stop_answering();
@@ -196,7 +196,7 @@ fn late_answers() {
     world.end();
 }
 
-/// A request is used again as soon as the server has been told of it, while the cache disk still writes into what it was lent.
+/// The server reuses a request once it has the event, while the cache disk still writes into the lent memory.
 fn used_again() {
     let world = cached(1);
     world.kernel().stop_answering();
@@ -228,7 +228,7 @@ fn used_again() {
     world.end();
 }
 
-/// Requests that are under way while the extension is switched off and on, so that another one is active at their end.
+/// Requests in flight while the extension is switched off and on, so that another extension is active when they end.
 fn across_two() {
     let world = cached(2);
     side_by_side(
@@ -250,7 +250,7 @@ fn across_two() {
     world.end();
 }
 
-/// The kernel takes fewer requests than it was given, or none.
+/// The kernel accepts fewer requests than submitted, or none.
 fn refusals() {
     let world = cached(1);
     world.kernel().accept_at_most(1);
@@ -272,7 +272,7 @@ fn refusals() {
     world.end();
 }
 
-/// Requests beside writes of the same pages, with a cache disk that answers wrong.
+/// Requests beside writes of the same pages, with a cache disk that returns wrong data.
 fn beside_writes() {
     let world = cached(1);
     side_by_side(

@@ -1,4 +1,4 @@
-//! The ring of a recording: every event is read once, whole and in order, or counted as lost.
+//! The ring of a recording: every event is read once, complete and in order, or counted as lost.
 
 use std::sync::{Arc, Mutex as Plain};
 

@@ -1,11 +1,11 @@
-//! Sessions that switch, record and watch at the same time: properties 3, 13 and 14.
+//! Concurrent sessions that switch, record and audit: properties 3, 13 and 14.
 
 use std::time::Duration;
 
 use super::world::World;
 use super::{explore, is_noticed, seen, side_by_side};
 
-/// Whoever is interrupted and whoever interrupts: one of them closes what was to be published.
+/// One session interrupts the publication of another; exactly one of them closes the unpublished extension.
 fn two_who_switch_off() {
     let world = World::new(2, Duration::ZERO);
     side_by_side(
@@ -35,7 +35,7 @@ fn found() -> World {
     world
 }
 
-/// A recording begins and ends while the extension is switched off and on: the files are followed without a gap, or forgotten.
+/// A recording begins and ends while the extension is switched off and on: files are tracked without a gap, or forgotten.
 fn a_recording_beside() {
     let world = found();
     side_by_side(
@@ -85,7 +85,7 @@ fn an_opening_that_takes_long() {
     world.end();
 }
 
-/// The audit looks at a file that nobody but the server changes.
+/// The audit checks a file that only the server changes.
 fn a_watch() {
     let world = found();
     side_by_side(

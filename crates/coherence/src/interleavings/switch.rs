@@ -1,4 +1,4 @@
-//! The word, and requests announced: property 2.
+//! The mode word, and announced requests: property 2.
 
 use shuttle::thread;
 
@@ -6,7 +6,7 @@ use super::{explore, is_noticed};
 use crate::manifest::{Head, Manifest, Memory, Record};
 use crate::switch::Switch;
 
-/// Serving, and never freed: requests refer to it.
+/// A serving switch. Never freed: requests refer to it.
 fn serving() -> &'static Switch {
     let switch: &'static Switch = Box::leak(Box::default());
     switch_on(switch);
@@ -18,7 +18,7 @@ fn switch_on(switch: &Switch) {
     let _ = switch.begin_to_serve(Some(1));
 }
 
-/// Whoever has announced a request finds the hooks at work until it ends, whatever is done meanwhile.
+/// The hooks stay active until an announced request ends, despite any switching in between.
 fn a_request(switch: &'static Switch, meanwhile: impl FnOnce()) {
     if let Some(request) = switch.begin_request() {
         meanwhile();
@@ -29,7 +29,7 @@ fn a_request(switch: &'static Switch, meanwhile: impl FnOnce()) {
     }
 }
 
-/// The word leaves `HARVEST` only with nothing under way, whoever switches off and on meanwhile.
+/// The word leaves `HARVEST` only without requests in flight, even if other threads switch off and on.
 fn harvest_is_waited_for() {
     let switch = serving();
     let off = thread::spawn(move || drop(switch.switch_off()));
@@ -62,8 +62,8 @@ fn a_request_that_looks_before_it_is_announced_is_noticed() {
     is_noticed("pending-after-look", harvest_is_waited_for);
 }
 
-/// What is left to the next process says that files are followed only if they are: property 17. Two switch off, and one may be held
-/// up for long; one switches on meanwhile.
+/// The persisted state claims tracked files only while files are tracked: property 17. Two threads switch off, one of them
+/// possibly delayed, while a third switches on.
 fn what_is_left_is_followed() {
     let switch: &'static Switch = Box::leak(Box::default());
     let records: &'static [Record] = &[];

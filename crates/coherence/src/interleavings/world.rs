@@ -1,4 +1,4 @@
-//! A server of two files in a kernel of memory, with the hooks around its calls as the plugin has them.
+//! A server with two files on a kernel in memory, with the hooks around its calls as in the plugin.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -25,22 +25,22 @@ use crate::sync::checked::{OnPurpose, panic_at};
 
 pub const FILES: usize = 2;
 
-/// What the threads of a schedule share. Nothing of it may be used after [`World::end`].
+/// State shared by the threads of a schedule. Must not be used after [`World::end`].
 #[derive(Clone, Copy)]
 pub struct World(&'static Shared);
 
 pub struct Shared {
     pub core: &'static Core<Kernel>,
     controller: Controller<Process>,
-    /// What InnoDB holds while a page is read or written.
+    /// InnoDB's page latches, held during a read or write of the page.
     latches: [[Mutex<()>; PAGES]; FILES],
-    /// Whoever switches on or starts a recording holds it, as with the controller.
+    /// Held while switching on or starting a recording, as in the controller.
     building: Mutex<()>,
-    /// The controller's state: whether something was published and not switched off since. After `building`.
+    /// The controller's state: whether an engine was published and not switched off since. Lock order: after `building`.
     running: Mutex<bool>,
-    /// At which of its locks whoever enters a hook next panics, if not 0.
+    /// Lock of the next hook at which its thread is to panic, counted from 1; 0: none.
     panics: AtomicU32,
-    /// Asynchronous requests that the server has.
+    /// The server's asynchronous requests.
     pub own: [Box<Own>; 3],
     _folder: tempfile::TempDir,
 }
@@ -53,10 +53,10 @@ impl std::ops::Deref for World {
     }
 }
 
-/// In memory if files can be read directly there, because other reads of a cache file have no bound in time.
+/// Directory of the cache files: in memory if direct reads work there, because other reads of a cache file have no time limit.
 fn folder() -> tempfile::TempDir {
     static IN_MEMORY: LazyLock<bool> = LazyLock::new(|| {
-        // The descriptors below are those of the kernel in memory.
+        // Descriptors below `DESCRIPTORS` belong to the kernel in memory.
         keep_small_numbers();
         let direct = tempfile::tempdir_in("/dev/shm").and_then(|folder| {
             let path = folder.path().join("direct");
@@ -73,7 +73,7 @@ fn folder() -> tempfile::TempDir {
     .unwrap()
 }
 
-/// Small numbers are those of simulated descriptors, so no file gets one. A number that another test has for a moment is waited for.
+/// Reserves the small descriptor numbers for simulated descriptors. Waits for numbers that another test holds briefly.
 fn keep_small_numbers() {
     let mut kept = BTreeSet::from([0, 1, 2]);
     for _ in 0..200 {
@@ -86,13 +86,13 @@ fn keep_small_numbers() {
         if (0..DESCRIPTORS as i32).all(|fd| kept.contains(&fd)) {
             return;
         }
-        // One that was there before the tests stays for ever.
+        // A descriptor from before the tests remains reserved.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 impl World {
-    /// Off, with this many extensions to switch on. A cache disk is waited for so long, if that is not 0.
+    /// Off, with this many extensions available to switch on. `bound` limits the wait for a cache disk, if it is not 0.
     pub fn new(engines: usize, bound: Duration) -> World {
         let table: Vec<Slot> = (0..DESCRIPTORS).map(|_| empty_slot()).collect();
         let core: &Core<Kernel> = Box::leak(Box::new(Core::new(Kernel::new(FILES), table.leak())));
@@ -124,7 +124,7 @@ impl World {
         })))
     }
 
-    /// On, with so many descriptors of the first file; otherwise as [`new`](Self::new).
+    /// On, with this many descriptors of the first file; otherwise as [`new`](Self::new).
     pub fn serving(engines: usize, bound: Duration, descriptors: usize) -> World {
         let world = World::new(engines, bound);
         world.on();
@@ -156,7 +156,7 @@ impl World {
         fd
     }
 
-    /// The second half of [`open`](Self::open).
+    /// Second half of [`open`](Self::open).
     pub fn opened(&self, fd: i32, inode: usize) {
         let _inside = self.kernel().enter();
         self.core.files.opened_anew(fd);
@@ -175,14 +175,14 @@ impl World {
         self.kernel().close(fd);
     }
 
-    /// Reads a page, and compares it with what it may be.
+    /// Reads a page, and compares it with its possible versions.
     pub fn read(&self, fd: i32, page: usize) {
         let inode = self.kernel().inode_of(fd);
         let _latch = self.latches[inode][page].lock();
         self.read_unlatched(fd, page);
     }
 
-    /// As of a page that is freed and read ahead: it may be written meanwhile.
+    /// Reads a page without its latch, as the read-ahead of a freed page: a write may overlap.
     pub fn read_unlatched(&self, fd: i32, page: usize) {
         let inode = self.kernel().inode_of(fd);
         let first = self.kernel().versions(inode, page);
@@ -193,12 +193,12 @@ impl World {
         seen("hits", u64::from(!asked_file));
     }
 
-    /// Whoever enters a hook next panics at its so-manyth lock there.
+    /// Makes the next thread in a hook panic at this lock of the hook.
     pub fn panic_in_next_hook(&self, lock: u32) {
         self.panics.store(lock, Ordering::SeqCst);
     }
 
-    /// What the plugin has around each hook: the call is made once, and a panic switches off.
+    /// Models the plugin's guard around each hook: the call is made exactly once, and a panic switches off.
     fn guarded(
         &self,
         real: impl Fn() -> isize,
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Whoever just lets the hooks follow files takes that back before anybody else may switch.
+    /// Checks that the hooks are off after a panic. A thread that has just enabled tracking reverts it under the same lock.
     fn is_off_after_a_panic(&self) {
         let mode = || self.core.switch().mode();
         for _ in 0..3 {
@@ -238,14 +238,14 @@ impl World {
         }
     }
 
-    /// Whether the data file was read.
+    /// Returns whether the data file was read.
     fn read_hooked(&self, fd: i32, page: usize, bytes: &mut [u8; LENGTH]) -> bool {
         let _inside = self.kernel().enter();
         let start = bytes.as_mut_ptr();
         let asked = Cell::new(false);
         let real = || {
             asked.set(true);
-            // SAFETY: the buffer, which nobody else uses while the server's own call does.
+            // SAFETY: the caller's buffer; only one real call uses it at a time.
             let bytes = unsafe { std::slice::from_raw_parts_mut(start, LENGTH) };
             self.kernel().read(fd, page, bytes)
         };
@@ -311,7 +311,7 @@ impl World {
         });
     }
 
-    /// Makes the file shorter, as `ftruncate` does.
+    /// Truncates the file, as `ftruncate` does.
     pub fn truncate(&self, fd: i32) {
         let _inside = self.kernel().enter();
         let real = || self.kernel().truncate(fd);
@@ -321,9 +321,9 @@ impl World {
         }
     }
 
-    // What sessions and the controller do.
+    // Actions of sessions and of the controller.
 
-    /// Switches on, as `SET GLOBAL bpe_enabled = ON` does, with all that happens between its two halves.
+    /// Switches on, as `SET GLOBAL bpe_enabled = ON` does, including the steps between its two halves.
     pub fn on(&self) -> bool {
         let _building = self.building.lock();
         let running = self.running.lock();
@@ -372,13 +372,13 @@ impl World {
         }
     }
 
-    /// All files that are known are forgotten.
+    /// Starts and stops a recording, which forgets all known files.
     pub fn record_for_a_moment(&self) {
         self.start_recording();
         self.core.switch().stop_recording();
     }
 
-    /// As for a rebuild: a recording goes on.
+    /// Switches off for a rebuild: a recording continues.
     pub fn switch_off(&self) {
         let mut running = self.running.lock();
         *running = false;
@@ -386,7 +386,7 @@ impl World {
         self.retire(before);
     }
 
-    /// As `SET GLOBAL bpe_enabled = OFF` does: at once, and again when nobody publishes.
+    /// Switches off, as `SET GLOBAL bpe_enabled = OFF` does: immediately, and again when no publication is in progress.
     pub fn kill(&self) {
         let before = self.core.switch().kill();
         self.retire(before);
@@ -400,7 +400,7 @@ impl World {
         self.controller().host.retire(active);
     }
 
-    /// Each of so many extensions was never used, or has come to somebody who closes it.
+    /// Checks that each of this many extensions was unused or reached a thread that closes it.
     pub fn all_are_retired(&self, engines: usize) {
         self.kill();
         let host = &self.controller().host;
@@ -408,7 +408,7 @@ impl World {
         assert_eq!(host.retired.lock().len() + unused, engines);
     }
 
-    /// As the audit does: a file that was at rest in between must look the same.
+    /// Compares two stats of a file, as the audit does: a file that was idle in between must not have changed.
     pub fn look_twice(&self, fd: i32) {
         let _inside = self.kernel().enter();
         let Some(file) = self.followed(fd) else {
@@ -427,7 +427,7 @@ impl World {
         }
     }
 
-    /// The device's writer gets its turn.
+    /// Runs the device's writer.
     pub fn pump(&self) {
         let active = self.core.switch().active();
         if let Some(active) = &*active {
@@ -435,7 +435,7 @@ impl World {
         }
     }
 
-    /// Every page of what is open is read once more, and the books are looked at.
+    /// Reads every page of the open files once more, and checks the books.
     pub fn end(self) {
         for fd in 0..DESCRIPTORS as i32 {
             if crate::os::Os::path_of(self.kernel(), fd).is_some() {
@@ -448,7 +448,7 @@ impl World {
         assert_eq!(self.core.files.contradictions(), Vec::<String>::new());
         let shared = std::ptr::from_ref(self.0).cast_mut();
         let core = std::ptr::from_ref(self.core).cast_mut();
-        // SAFETY: both were leaked by `new`, and the threads that knew them have ended.
+        // SAFETY: `new` leaked both, and the threads that used them have ended.
         unsafe {
             drop(Box::from_raw(shared));
             (*core).files.free();

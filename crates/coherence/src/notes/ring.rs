@@ -1,27 +1,28 @@
-//! The bounded ring between the hooks, which note page reads and writes, and the client who drains them.
+//! Bounded ring between the hooks, which record page reads and writes, and the client, which drains them.
 //!
-//! A hook claims the next place with one compare-and-swap and fills it with two stores; it allocates nothing, takes no
-//! lock and never waits. Places are numbered from 0 on, and this number is the event's sequence number, so that the
-//! ring is in total order by itself. A place is published by its second word, which holds the low half of the number: a
-//! place that still holds the number of a lap before is not filled yet. When all places are taken and not yet
-//! acknowledged, the event is counted as lost and has no number.
+//! A hook claims the next place with one compare-and-swap and fills it with two stores. It does not allocate, lock or wait.
 //!
-//! Reading takes nothing out: places are given back when the client acknowledges that it has them. An answer that never
-//! arrived is asked for again.
+//! # Order
+//! Places are numbered from 0. This number is the event's sequence number, so the ring is totally ordered. The second word of a
+//! place publishes it: it contains the low half of the number. A place with the number of the previous lap is not filled yet.
+//! If all places are unacknowledged, the event is counted as lost and gets no number.
+//!
+//! # Draining
+//! Reading does not free places; the client's acknowledgement does. A client that misses an answer can therefore repeat the
+//! request.
 
 use crate::sync::{Alone, AtomicU32, AtomicU64, Ordering};
 
-/// Bytes of a record, as in a trace file.
+/// Size of a record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;
 
 /// One page read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Number of the file.
     pub file: u32,
-    /// Place in the file, in pages of the file's own size.
+    /// Position in the file, in pages of the file's page size.
     pub page: u32,
-    /// Written rather than read.
+    /// Whether the page is written, not read.
     pub write: bool,
 }
 
@@ -33,16 +34,16 @@ struct Place {
     stamp: AtomicU64,
 }
 
-/// The ring.
+/// Bounded ring of page reads and writes.
 pub struct Ring {
     places: Box<[Place]>,
-    /// Number of the next event. `Relaxed` everywhere: it says which place is whose, not what is in it.
+    /// Number of the next event. `Relaxed` everywhere: it assigns places and publishes no content.
     head: Alone<AtomicU64>,
-    /// Events below this are acknowledged, their places are free.
+    /// Events below this number are acknowledged; their places are free.
     tail: Alone<AtomicU64>,
-    /// A figure, as `page_sizes`: `Relaxed` everywhere.
+    /// Statistic, as `page_sizes`: `Relaxed` everywhere.
     lost: Alone<AtomicU64>,
-    /// Bit `n`: there were pages of `1 << n` bytes.
+    /// Bit `n`: pages of `1 << n` bytes were recorded.
     page_sizes: AtomicU32,
 }
 
@@ -52,14 +53,14 @@ fn stamp(event: Event, number: u64) -> u64 {
 }
 
 impl Ring {
-    /// A ring of `places`, a power of two. The memory is touched here, so that no hook has to.
+    /// Creates a ring of `places`, rounded up to a power of two. Touches the memory here, so that hooks take no page faults.
     pub fn new(places: usize) -> Ring {
         let places = places.next_power_of_two();
         Ring {
             places: (0..places as u64)
                 .map(|number| Place {
                     what: AtomicU64::new(0),
-                    // As if of the lap before the first.
+                    // Stamp of the lap before the first.
                     stamp: AtomicU64::new(number.wrapping_sub(places as u64) << 32),
                 })
                 .collect(),
@@ -74,14 +75,14 @@ impl Ring {
         &self.places[number as usize & (self.places.len() - 1)]
     }
 
-    /// Notes an event, or counts it as lost.
+    /// Records an event, or counts it as lost.
     pub fn push(&self, event: Event, page_size: u32) {
         let mut number = self.head.0.load(Ordering::Relaxed);
         loop {
-            // Acquire: of `acknowledge`. Whoever read the place is done with it.
+            // Acquire: pairs with `acknowledge`. The reader no longer uses the place.
             let tail = self.tail.0.load(Ordering::Acquire);
             if number < tail {
-                // Our number has grown old. The tail's writer saw a head that was no less, and so do we now.
+                // `number` is outdated. The tail's writer had read a head at least as large, which this thread now reads too.
                 number = self.head.0.load(Ordering::Relaxed);
                 continue;
             }
@@ -109,29 +110,28 @@ impl Ring {
             place.stamp.store(stamp(event, number), Ordering::SeqCst);
         }
         place.what.store(what, Ordering::Relaxed);
-        // Release: to `records`. Who sees this number sees the event.
+        // Release: pairs with `records`. A reader that sees this number sees the event.
         place.stamp.store(stamp(event, number), Ordering::Release);
     }
 
-    /// Frees the places of all events below `number`. One caller at a time.
+    /// Frees the places of all events below `number`. Callers must not overlap.
     pub fn acknowledge(&self, number: u64) {
         let number = number.min(self.head.0.load(Ordering::Relaxed));
-        // Release: to `push`. Our reads of the places come before it.
+        // Release: pairs with `push`. This thread's reads of the places precede it.
         self.tail.0.fetch_max(number, Ordering::Release);
     }
 
-    /// The records from the oldest one that is not acknowledged, at most `most` of them, and the number of the first.
-    /// Ends early at an event whose hook has claimed its place but not yet filled it. Not to be called beside
-    /// [`acknowledge`](Self::acknowledge).
+    /// Returns at most `most` records from the oldest unacknowledged one on, and the number of the first. Stops at a place that
+    /// a hook has claimed but not filled. Must not overlap [`acknowledge`](Self::acknowledge).
     pub fn records(&self, most: usize) -> (u64, Vec<u8>) {
-        // Relaxed: the tail is written by `acknowledge` alone, which whoever calls this has called.
+        // Relaxed: only `acknowledge` writes the tail, and its caller is this function's caller.
         let first = self.tail.0.load(Ordering::Relaxed);
         let claimed = self.head.0.load(Ordering::Relaxed) - first;
         let most = most.min(claimed as usize);
         let mut bytes = Vec::with_capacity(most * RECORD_BYTES);
         for number in first..first + most as u64 {
             let place = self.place(number);
-            // Acquire: of the last store in `push`.
+            // Acquire: pairs with the last store in `push`.
             let stamp = place.stamp.load(Ordering::Acquire);
             if (stamp >> 32) as u32 != number as u32 {
                 break;
@@ -142,17 +142,17 @@ impl Ring {
         (first, bytes)
     }
 
-    /// Number of the next event: how many were noted.
+    /// Number of the next event, which is the number of events recorded.
     pub fn next_number(&self) -> u64 {
         self.head.0.load(Ordering::Relaxed)
     }
 
-    /// Events for which there was no place.
+    /// Number of events lost because the ring was full.
     pub fn lost(&self) -> u64 {
         self.lost.0.load(Ordering::Relaxed)
     }
 
-    /// Sizes of the pages seen so far, bytes.
+    /// Page sizes recorded so far, bytes.
     pub fn page_sizes(&self) -> Vec<u32> {
         let seen = self.page_sizes.load(Ordering::Relaxed);
         (0..32)
@@ -161,7 +161,7 @@ impl Ring {
             .collect()
     }
 
-    /// Memory, bytes.
+    /// Memory use, bytes.
     pub fn memory_bytes(&self) -> u64 {
         (size_of::<Ring>() + size_of_val(&*self.places)) as u64
     }
@@ -175,7 +175,7 @@ mod tests {
         Event { file, page, write }
     }
 
-    /// File, page, operation, pages, zero, sequence number.
+    /// Decodes records: file, page, operation, pages, zero, sequence number.
     fn decode(bytes: &[u8]) -> Vec<(u32, u32, u8, u8, u16, u32)> {
         let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
         bytes
@@ -229,7 +229,7 @@ mod tests {
             "again, as nothing was acknowledged"
         );
         ring.acknowledge(3);
-        ring.acknowledge(1); // an old one changes nothing
+        ring.acknowledge(1); // an outdated number changes nothing
         for page in 10..14 {
             ring.push(event(1, page, false), 16384);
         }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(first, 3);
         let pages: Vec<_> = decode(&bytes).iter().map(|r| (r.1, r.5)).collect();
         assert_eq!(pages, [(3, 3), (10, 4), (11, 5), (12, 6)]);
-        ring.acknowledge(u64::MAX); // no further than there are events
+        ring.acknowledge(u64::MAX); // limited to the number of events
         ring.push(event(1, 20, true), 16384);
         assert_eq!(decode(&ring.records(9).1)[0].5, 7);
     }
@@ -262,7 +262,7 @@ mod tests {
                 .collect();
             loop {
                 let over = pushing.iter().all(|thread| thread.is_finished());
-                // What a thread that is seen finished has done is seen, too, only with this.
+                // `is_finished` alone does not synchronize: this fence makes the thread's stores visible.
                 std::sync::atomic::fence(Ordering::Acquire);
                 let (first, bytes) = ring.records(100);
                 let records = decode(&bytes);

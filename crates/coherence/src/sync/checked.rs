@@ -1,4 +1,4 @@
-//! The checker's locks with the manners of `parking_lot`'s and `arc_swap`'s, and a clock that tests set.
+//! The checker's locks with the interfaces of `parking_lot` and `arc_swap`, and a clock that tests set.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use shuttle::current::{TaskId, me};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 
-/// What a thread panics with on purpose.
+/// Payload of a deliberate panic.
 pub struct OnPurpose;
 
 thread_local! {
-    /// The threads that panic, and at which of their locks.
+    /// Threads that are to panic, and at which of their locks.
     static PANICS: RefCell<Vec<(TaskId, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread panics at its so-manyth lock from now, or never.
+/// Makes this thread panic at this lock, counted from now; 0: never.
 pub fn panic_at(lock: u32) {
     PANICS.with_borrow_mut(|panics| {
         panics.retain(|(thread, _)| *thread != me());
@@ -44,7 +44,7 @@ pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 pub struct MutexGuard<'a, T> {
     lock: &'a Mutex<T>,
-    /// `None` only while it is unlocked for a moment.
+    /// `None` only while temporarily unlocked.
     held: Option<shuttle::sync::MutexGuard<'a, T>>,
 }
 
@@ -90,7 +90,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Whoever makes time pass wakes those who wait for a while ([`notify_all`](Self::notify_all)).
+/// A thread that advances the time must wake the waits with a limit ([`notify_all`](Self::notify_all)).
 pub struct Condvar(shuttle::sync::Condvar);
 
 pub struct TimedOut(bool);
@@ -123,10 +123,10 @@ impl Condvar {
     }
 }
 
-/// What is swapped as a whole, behind a lock that nobody holds for long.
+/// Atomically swapped pointer, behind a lock with short critical sections.
 pub struct ArcSwapOption<T>(Mutex<Option<Arc<T>>>);
 
-/// What was there when it was loaded.
+/// Value at the time of the load.
 pub struct Guard<T>(T);
 
 impl<T> ArcSwapOption<T> {
@@ -155,7 +155,7 @@ impl<T> Deref for Guard<T> {
     }
 }
 
-/// Of a thread of the checker.
+/// Handle of a checker's thread.
 pub struct JoinHandle<T> {
     thread: shuttle::thread::JoinHandle<T>,
     is_finished: Arc<AtomicBool>,
@@ -189,7 +189,7 @@ thread_local! {
     static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// All threads of a schedule are one of the machine's, and so share this clock.
+/// Shared clock: all threads of a schedule run in one thread of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(Duration);
 
@@ -211,23 +211,23 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
-/// Time goes by.
+/// Sets the time.
 pub fn set_time(now: Duration) {
     NOW.set(now);
 }
 
-/// A schedule begins, at this time.
+/// Begins a schedule at this time.
 pub fn begin(now: Duration) {
     set_time(now);
     PANICS.with_borrow_mut(Vec::clear);
 }
 
-/// Others may go on, for as long as the checker lets them. To yield would be to let them.
+/// Offers a scheduling point. Does not yield, because a yield would force other threads to run.
 pub fn sleep(_: Duration) {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
-/// Others go on: whoever waits for them looks again afterwards.
+/// Yields: waiting callers check their condition again after other threads have run.
 pub fn pause(_: Duration) {
     shuttle::thread::yield_now();
 }

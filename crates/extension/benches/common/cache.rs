@@ -1,4 +1,4 @@
-//! An extension on a file of its own, and pages to fill it with.
+//! An extension on a private file, and pages to fill it with.
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -40,7 +40,7 @@ impl Buffer {
         buffer
     }
 
-    /// Writes the page number where InnoDB has it.
+    /// Writes the page number where InnoDB stores it.
     pub fn stamp(&mut self, page: PageId) {
         self.0[4..8].copy_from_slice(&page.page.to_be_bytes());
     }
@@ -94,7 +94,7 @@ impl Cache {
         })
     }
 
-    /// Offers the bytes, stamped, as those of the page.
+    /// Stamps the bytes with the page number, and offers them as that page.
     pub fn offer(&self, page: PageId, buffer: &mut Buffer) -> OfferOutcome {
         buffer.stamp(page);
         match self.generations.begin_read(page.file.0, page.page) {
@@ -103,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// Offers the page until staging has a place for it.
+    /// Offers the page until staging has room for it.
     pub fn enter(&self, page: PageId, buffer: &mut Buffer) {
         while self.offer(page, buffer) == OfferOutcome::StagingFull {
             self.write_some();
@@ -130,10 +130,11 @@ impl Cache {
         }
     }
 
-    /// Which of the pages lie uncompressed on the device, and at which offsets of which descriptor, ours to keep.
+    /// Pages of the range that are uncompressed on the device, their offsets, and a private duplicate of the
+    /// descriptor.
     ///
     /// # Errors
-    /// There is none.
+    /// No page is on the device.
     pub fn places(&self, file: FileId, numbers: Range<u32>) -> Outcome<Places> {
         let (mut pages, mut fd): (_, Option<RawFd>) = (Vec::new(), None);
         for number in numbers {
@@ -154,14 +155,14 @@ impl Cache {
     }
 }
 
-/// Pages on a device, for reading past the extension.
+/// Pages on a device, for reads that bypass the extension.
 pub struct Places {
     pub file: std::fs::File,
     pub pages: Vec<(PageId, u64)>,
 }
 
 impl Places {
-    /// Any of them.
+    /// A random one of them.
     pub fn any(&self, random: &mut Rng) -> (PageId, u64) {
         self.pages[random.usize(..self.pages.len())]
     }

@@ -8,30 +8,30 @@ use std::process::{Command, ExitCode, Stdio};
 
 use super::options::{Options, Outcome};
 
-/// More than this times what is noted is too much. Compilers and processors differ by some percent.
+/// Maximum ratio of a count to the noted one. Compilers and processors differ by some percent.
 const SLACK: f64 = 1.3;
 const CALLS: u32 = 1000;
 const MEASURE: &str = "--measure=";
 
-/// One call of an operation; the number of the call varies what it is called with.
+/// One call of an operation. The number of the call varies its arguments.
 pub type Act = dyn FnMut(u32);
-/// Makes what an operation works on.
+/// Creates the fixture of an operation.
 pub type Prepare = fn() -> Outcome<Box<Act>>;
 
-/// The count of an operation, by its name.
+/// Returns the count of an operation by its name.
 pub type CountOf<'a> = dyn Fn(&str) -> Option<f64> + 'a;
 
-/// The operations of one crate, and where its counts are noted.
+/// The operations of one crate, and the location of their noted counts.
 pub struct Bench {
     pub krate: &'static str,
-    /// The crate's own folder.
+    /// The crate's directory.
     pub folder: &'static str,
     pub operations: &'static [(&'static str, Prepare)],
-    /// What follows from several counts, for people.
+    /// Remark for the user, derived from several counts.
     pub remark: fn(&CountOf<'_>) -> Option<String>,
 }
 
-/// The program.
+/// Entry point of the program.
 pub fn main(bench: &Bench) -> ExitCode {
     match bench.run() {
         Ok(true) => ExitCode::SUCCESS,
@@ -43,7 +43,7 @@ pub fn main(bench: &Bench) -> ExitCode {
     }
 }
 
-/// Everything that is counted happens in here. By its plain name for valgrind.
+/// All counted instructions are in here. Unmangled, so that valgrind finds the name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn bpe_measured(calls: u32, act: &mut Act) {
@@ -61,7 +61,7 @@ fn count(name: &str) -> Outcome<f64> {
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(std::env::current_exe()?)
         .args(["--bench", &format!("{MEASURE}{name}")])
-        // valgrind counts each byte of REP MOVSB, which libc uses for large copies on some processors only.
+        // valgrind counts each byte of REP MOVSB, which libc uses for large copies only on some processors.
         .env(
             "GLIBC_TUNABLES",
             "glibc.cpu.x86_rep_movsb_threshold=1073741824",
@@ -97,7 +97,7 @@ impl Bench {
             }
         };
         if options.quick {
-            // A debug build, most likely, whose counts say nothing.
+            // Probably a debug build, whose counts are meaningless.
             for (name, _) in self.operations {
                 self.measure(name)?;
             }
@@ -134,7 +134,7 @@ impl Bench {
         self.compare(&counts, &self.noted()?)
     }
 
-    /// Runs the operation; under valgrind, this is what it counts.
+    /// Runs the operation. Under valgrind, this is the counted part.
     fn measure(&self, name: &str) -> Outcome {
         let (_, prepare) = self
             .operations
@@ -142,7 +142,7 @@ impl Bench {
             .find(|(other, _)| *other == name)
             .ok_or_else(|| format!("there is no operation '{name}'"))?;
         let mut act = prepare()?;
-        // What happens only once, such as a thread's buffer, is not to be counted.
+        // Exclude one-time work, such as a thread's buffer, from the count.
         (0..CALLS / 10).for_each(&mut *act);
         bpe_measured(CALLS, &mut *act);
         Ok(())
@@ -152,7 +152,7 @@ impl Bench {
         Path::new(self.folder).join("benches/instructions.txt")
     }
 
-    /// What is noted: a count, a tab, the operation.
+    /// The noted counts. Format of a line: count, tab, operation.
     fn noted(&self) -> Outcome<BTreeMap<String, f64>> {
         let path = self.notes();
         let text = std::fs::read_to_string(&path).map_err(|error| {
@@ -185,7 +185,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Prints a table. Whether no count is too high.
+    /// Prints a table. Returns whether all counts are within the limit.
     fn compare(&self, counts: &[(&str, f64)], noted: &BTreeMap<String, f64>) -> Outcome<bool> {
         println!(
             "{:<44} {:>12} {:>8} {:>6}",

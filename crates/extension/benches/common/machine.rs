@@ -1,4 +1,4 @@
-//! The machine, and what a thread has taken of it.
+//! The host, and the resource usage of a thread.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Cores, processor and kernel in a line.
+/// Cores, processor and kernel in one line.
 pub fn describe() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
@@ -26,19 +26,19 @@ pub fn describe() -> String {
     )
 }
 
-/// The middle one; 0 if there are none.
+/// Median; 0 if there are no figures.
 pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What the calling thread has used so far.
+/// Resource usage of the calling thread so far.
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     /// User and system together.
     pub cpu: Duration,
-    /// Times it has waited of its own accord.
+    /// Number of voluntary context switches.
     pub waits: u64,
 }
 
@@ -59,7 +59,7 @@ impl Usage {
         }
     }
 
-    /// Of all threads of this process whose names begin like this.
+    /// Sum over all threads of this process whose names begin with `name`.
     pub fn of_threads(name: &str) -> Usage {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
         let mut sum = Usage::default();

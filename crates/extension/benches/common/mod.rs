@@ -1,4 +1,4 @@
-//! What the benches share.
+//! Shared code of the benches.
 
 pub mod cache;
 pub mod instructions;

@@ -1,23 +1,23 @@
-//! Arguments and environment of the benches that have no harness.
+//! Arguments and environment of the benches without a harness.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a bench fails with: text for people.
+/// Result of a bench; the error is text for the user.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 pub struct Options {
-    /// Only shows that it works: figures mean nothing.
+    /// Runs only as a smoke test: its figures are meaningless.
     pub quick: bool,
-    /// Of one measurement.
+    /// Duration of one measurement.
     pub time: Duration,
     /// Other arguments.
     pub rest: Vec<String>,
 }
 
 impl Options {
-    /// `usual` seconds for one measurement, unless BENCH_SECONDS or `--quick` says otherwise.
+    /// Reads the options. A measurement takes `usual` seconds, unless BENCH_SECONDS or `--quick` overrides it.
     ///
     /// # Errors
     /// BENCH_SECONDS is not a positive number.
@@ -47,10 +47,10 @@ impl Options {
         })
     }
 
-    /// For benches that know no other arguments.
+    /// For benches without further arguments.
     ///
     /// # Errors
-    /// There are some.
+    /// There are further arguments.
     pub fn no_more(&self) -> Outcome {
         match self.rest.first() {
             Some(other) => Err(format!(
@@ -62,7 +62,7 @@ impl Options {
     }
 }
 
-/// A directory in memory, so that no disk is measured.
+/// A directory in memory, so that no disk affects the figures.
 pub fn memory_directory() -> PathBuf {
     std::env::var_os("BENCH_MEMORY_DIRECTORY").map_or_else(
         || {

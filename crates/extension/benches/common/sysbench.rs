@@ -1,16 +1,16 @@
 //! Popularity of pages under sysbench with `--rand-type=special --rand-spec-pct=15`.
 //!
-//! The formula is that of sysbench 1.0.20, `sb_rand_special` in src/sb_rand.c, with its defaults `--rand-spec-iter=12` and
-//! `--rand-spec-res=75`: one number in four is the mean of twelve uniform ones, a bell over the whole range; the others are
-//! uniform in the share `rand-spec-pct` at the middle of the range. Since the number that decides between the two (at
-//! least a quarter for the others) is used again as the place in that share, its first quarter stays empty: 75 % of
-//! the numbers fall on 11.25 % of the range.
+//! The formula is that of sysbench 1.0.20, `sb_rand_special` in src/sb_rand.c, with its defaults `--rand-spec-iter=12`
+//! and `--rand-spec-res=75`. One number in four is the mean of twelve uniform ones, a bell over the whole range. The
+//! others are uniform in the share `rand-spec-pct` at the middle of the range. The random number that chooses between
+//! the two (at least a quarter for the others) also gives the position in that share. So the first quarter of the share
+//! is empty: 75 % of the numbers fall on 11.25 % of the range.
 
 use extension::{FileId, PageId};
 use fastrand::Rng;
 
 const SPECIAL_SHARE: f64 = 0.15;
-/// Of the numbers, that are not special.
+/// Share of the numbers from the bell.
 const BELL_SHARE: f64 = 0.25;
 const BELL_NUMBERS: u32 = 12;
 
@@ -30,7 +30,7 @@ pub fn special(random: &mut Rng, low: u32, high: u32) -> u32 {
     low + place as u32
 }
 
-/// Tables of equal size that are asked for rows at random, as `oltp_read_only` does.
+/// Tables of equal size, from which rows are read at random like `oltp_read_only` does.
 #[derive(Clone, Copy)]
 pub struct Tables {
     pub name: &'static str,
@@ -40,7 +40,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The leaf page of the next row.
+    /// The leaf page of the next random row.
     pub fn next(&self, random: &mut Rng) -> PageId {
         let table = random.u32(0..self.tables);
         let row = special(random, 0, self.pages * ROWS_PER_PAGE - 1);

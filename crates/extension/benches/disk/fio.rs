@@ -12,7 +12,7 @@ const INSTALL: &str =
     "install it with `scripts/install-dependencies tests` or `apt-get install fio`";
 
 /// # Errors
-/// It is not installed.
+/// fio is not installed.
 pub fn version() -> Outcome<String> {
     let output = Command::new("fio")
         .arg("--version")
@@ -21,7 +21,8 @@ pub fn version() -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Random direct reads of 16 KiB per second, of all threads together, within `bytes` from `offset` on of an existing file.
+/// Random direct reads of 16 KiB per second by all threads together, of `bytes` starting at `offset` of an existing
+/// file.
 pub fn random_reads(
     file: &Path,
     offset: u64,
@@ -48,7 +49,7 @@ pub fn random_reads(
     figure(&job, "/read/iops")
 }
 
-/// Bytes per second with which a file of `bytes` is written in sequence, in blocks of `block` bytes, so many of them under way.
+/// Bytes per second of sequential writes of a file of `bytes`, in blocks of `block` bytes with `depth` in flight.
 pub fn sequential_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<f64> {
     let job = run(&[
         "--rw=write".into(),
@@ -62,8 +63,8 @@ pub fn sequential_writes(file: &Path, bytes: u64, block: usize, depth: usize) ->
     figure(&job, "/write/bw_bytes")
 }
 
-/// Bytes per second with which blocks of `block` bytes of an existing file of `bytes` are written anew, in any
-/// order, so many of them under way; and microseconds of CPU time of one.
+/// Bytes per second of random rewrites of an existing file of `bytes`, in blocks of `block` bytes with `depth` in
+/// flight; and microseconds of CPU time per write.
 pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<(f64, f64)> {
     let job = run(&[
         "--rw=randwrite".into(),
@@ -74,14 +75,14 @@ pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Out
         format!("--size={bytes}"),
         format!("--bs={block}"),
     ])?;
-    // In percent of the time it ran.
+    // In percent of the runtime.
     let share = figure(&job, "/usr_cpu")? + figure(&job, "/sys_cpu")?;
     let time = figure(&job, "/write/runtime")? * 1000.0;
     let cpu = share / 100.0 * time / (bytes / block as u64) as f64;
     Ok((figure(&job, "/write/bw_bytes")?, cpu))
 }
 
-/// What fio says of its only job.
+/// fio's report on its only job.
 fn run(arguments: &[String]) -> Outcome<Value> {
     let output = Command::new("fio")
         .args([
@@ -104,7 +105,7 @@ fn run(arguments: &[String]) -> Outcome<Value> {
     if !output.status.success() {
         return Err(said().into());
     }
-    // Warnings may come before.
+    // Warnings may precede the report.
     let begin = text.find('{').ok_or_else(said)?;
     let mut said: Value = serde_json::from_str(&text[begin..])?;
     Ok(said["jobs"][0].take())

@@ -31,7 +31,7 @@ pub fn measure(setting: &Setting) -> Outcome {
         .into());
     }
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
-    // All of it counts as full from 97 % on.
+    // The file counts as full from 97 % on.
     let pages = setting.pages / 100 * 95;
     cache.fill((0..pages).map(|n| PageId::new(FILE, n)), &mut buffer);
     let places = cache.places(FILE, 0..pages)?;
@@ -107,7 +107,7 @@ fn row(setting: &Setting, cache: &Cache, places: &Places, path: &Path, threads: 
     let (mut raw, mut plain) = (Vec::new(), Vec::new());
     let (mut checked, mut ours) = (Vec::new(), Vec::new());
     for round in 0..setting.rounds {
-        // In one order and in the other: a disk that grows slower with time treats all alike.
+        // Alternate the order, so that a disk that slows down affects all alike.
         if round % 2 == 0 {
             raw.push(by_fio()?);
             plain.push(by_pread()?);
@@ -152,13 +152,13 @@ fn row(setting: &Setting, cache: &Cache, places: &Places, path: &Path, threads: 
 }
 
 struct Loop {
-    /// Calls per second of all threads.
+    /// Calls per second of all threads together.
     rate: f64,
-    /// CPU time, user and system, of one call.
+    /// CPU time of one call, user and system.
     cpu_micros: f64,
 }
 
-/// Calls `act` until it is false or the time is over.
+/// Calls `act` until it returns false or the time is over.
 fn drive(
     setting: &Setting,
     threads: usize,

@@ -1,6 +1,6 @@
-//! Writes: the extension into an empty file, beside fio in sequence and in blocks of the same size; into a full file, where
-//! pages go into holes, beside fio with blocks of a page anywhere in a file that is written already, with as many under way as the
-//! extension has at most; and at a limited pace.
+//! Write benches of the extension: into an empty file, compared with sequential writes by fio in blocks of the same
+//! size; into a full file, where pages fill holes, compared with random page writes by fio in an existing file, with
+//! the extension's maximum number of writes in flight; and at a limited rate.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use crate::common::options::Outcome;
 use crate::{Setting, fio};
 
 const MIB: f64 = (1 << 20) as f64;
-/// What the extension writes at once.
+/// Size of one write of the extension.
 const BLOCK: usize = 256 << 10;
-/// Writes that the extension has under way at most.
+/// Maximum number of the extension's writes in flight.
 const DEPTH: usize = 16;
-/// How long the offering thread sleeps when staging is full. It is not the extension that makes it wait.
+/// Sleep of the offering thread when staging is full. The extension does not impose this wait.
 const PAUSE: Duration = Duration::from_micros(100);
 
 pub fn measure(setting: &Setting) -> Outcome {
@@ -97,14 +97,14 @@ struct Filled {
     /// Bytes per second written to the device.
     rate: f64,
     amplification: f64,
-    /// Bytes of one write on average.
+    /// Average bytes of one write.
     write: f64,
-    /// Of the writer, for one page: microseconds of CPU time, and how often it waited.
+    /// The writer's cost of one page: microseconds of CPU time, and number of waits.
     cpu: f64,
     waits: f64,
 }
 
-/// Offers each of the pages until it is staged, and waits until all are written.
+/// Offers each of the pages until it is staged, then waits until all are written.
 fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -> Filled {
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     let writes = || cache.extension.device_statistics()[0].writes;
@@ -159,7 +159,7 @@ fn paced(setting: &Setting) -> Outcome {
         }
         latencies.count_waits(usage, pauses);
     };
-    // A burst of a tenth of a second is allowed at first, so less than this would tell nothing.
+    // The limit allows an initial burst of a tenth of a second, so a shorter time would prove nothing.
     let least = if setting.options.quick {
         Duration::ZERO
     } else {
@@ -183,14 +183,14 @@ fn paced(setting: &Setting) -> Outcome {
     Ok(())
 }
 
-/// How long `offer` has taken.
+/// Durations of `offer`.
 #[derive(Default)]
 struct Latencies {
     nanos: Vec<u64>,
     full: u64,
-    /// Times that the thread went to sleep, other than by our own pause.
+    /// Number of times that the thread slept, except for the bench's own pauses.
     waits: u64,
-    /// Of the instances, with those of the writer.
+    /// Lock accesses of the instances, including the writer's.
     lock_accesses: u64,
     lock_waits: u64,
 }
@@ -205,7 +205,7 @@ impl Latencies {
         outcome
     }
 
-    /// Adds the times that this thread went to sleep since then, our own pauses apart.
+    /// Adds the number of times that this thread slept since `since`, except for the bench's own pauses.
     fn count_waits(&mut self, since: Usage, pauses: u64) {
         self.waits += Usage::of_this_thread()
             .since(since)

@@ -1,5 +1,5 @@
-//! What the reference has: instances of a buffer pool as in MySQL 5.5, whose mutex is held for the whole lookup, hash table
-//! and LRU list included. A plain model of it, to measure its contention beside ours.
+//! Model of the reference, to compare its contention: buffer pool instances as in MySQL 5.5. Each holds its mutex for
+//! the whole lookup, including hash table and LRU list.
 //!
 //! The mapping is MySQL's (`buf_pool_get` and `buf_page_address_fold` of 5.5): space and page number / 64, folded, modulo
 //! the number of instances.
@@ -33,7 +33,7 @@ struct Pool {
 
 pub struct Reference {
     pools: Vec<Padded>,
-    /// Of one pool.
+    /// Frames per pool.
     frames: u32,
 }
 
@@ -41,12 +41,12 @@ pub struct Reference {
 #[repr(align(128))]
 struct Padded(Mutex<Pool>);
 
-/// What has been counted.
+/// Counters of the reference.
 #[derive(Clone, Default)]
 pub struct Counts {
     pub hits: u64,
     pub waits: u64,
-    /// Of each instance.
+    /// By instance.
     pub accesses: Vec<u64>,
 }
 
@@ -61,8 +61,8 @@ impl Reference {
         }
     }
 
-    /// Number of the frame of the page, which becomes the newest of its instance, and whether that was a hit; an absent
-    /// page gets the frame of the oldest if `enter`.
+    /// Returns the frame of the page, which becomes the most recent of its instance, and whether that was a hit. If
+    /// `enter`, an absent page replaces the least recent one.
     pub fn look_up(&self, page: PageId, enter: bool) -> Option<(u32, bool)> {
         let at = instance(page, self.pools.len() as u64);
         let mut pool = self.lock(at);

@@ -1,4 +1,4 @@
-//! The operations whose instructions are counted, each on an extension of its own.
+//! The counted operations, each with a private extension.
 
 use std::hint::black_box;
 
@@ -25,7 +25,7 @@ pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("generation, begin and end of a write", generation_write),
 ];
 
-/// Fits into the smallest device and, in part, into staging.
+/// Fits into the smallest device and, partly, into staging.
 const PAGES: u32 = 480;
 const ROOM: u32 = 1024;
 
@@ -122,7 +122,7 @@ fn checksum() -> Outcome<Box<Act>> {
     }))
 }
 
-/// A full cache of pages that were each asked for several times.
+/// A full cache of pages that were each read several times.
 fn offer_rejected() -> Outcome<Box<Act>> {
     let cache = opened(ROOM, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
@@ -141,14 +141,14 @@ fn offer_rejected() -> Outcome<Box<Act>> {
     }))
 }
 
-/// With the share of the writer.
+/// Includes the writer's share of the work.
 fn offer_written() -> Outcome<Box<Act>> {
     let cache = opened(ROOM * 4, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     let mut next = 0;
     Ok(Box::new(move |_| {
         next += 1;
-        // One in some thousands looks like a page that is cached already.
+        // One in some thousands collides with a cached page.
         let outcome = cache.offer(absent(next), &mut buffer);
         assert_ne!(outcome, OfferOutcome::StagingFull);
         if next % 32 == 0 {

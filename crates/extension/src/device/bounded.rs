@@ -1,21 +1,21 @@
-//! Reads that are given up when the disk does not answer in time.
+//! Bounded reads: reads with a timeout, abandoned when the disk does not answer in time.
 //!
-//! A thread inside `pread` cannot leave it before the disk answers, and a disk that hangs may take half a minute. A read
-//! with a bound is therefore submitted to the kernel's asynchronous I/O and waited for: not longer than the bound. What was
-//! given up may still arrive, so such a read never goes into the caller's memory but into that of a *slot*, from where it
-//! is copied. A slot whose read was given up is left alone, with its memory and the kernel's context, until the answer has
-//! come. Slots belong to the process, so that closing an extension need not wait for a disk that hangs either. Somebody who
-//! reads by himself asynchronously is lent a slot's memory for that ([`lend`]).
+//! A thread inside `pread` cannot return before the disk answers, and a hanging disk may take half a minute. A bounded
+//! read is therefore submitted through the kernel's asynchronous I/O, and the thread waits no longer than the bound. An
+//! abandoned read may still complete. So the kernel never reads into the caller's memory but into a *slot*, and the bytes
+//! are copied from there. A slot with an abandoned read keeps its memory and its kernel context until the read completes.
+//! Slots belong to the process, so closing an extension does not wait for a hanging disk either. A caller that reads
+//! asynchronously on its own borrows the memory of a slot ([`lend`]).
 //!
-//! While answers are overdue, and for a while after ([`Overdue`]), nobody reads from the device: what it holds stays in
-//! the directory and is there again when the disk is.
+//! While reads are overdue, and during a rest afterwards ([`Overdue`]), the device serves no reads. Its pages stay in the
+//! directory and are served again when the disk recovers.
 //!
-//! To submit a read may take as long as the disk likes, too; who does it, and when: [`submission`].
+//! Submitting a read may block on the disk, too. [`submission`] decides which thread submits, and when.
 //!
-//! Only direct reads of a file are asynchronous to the kernel. Others are made as ever, without a bound.
+//! The kernel reads asynchronously from direct files only. Reads of other files are synchronous and unbounded.
 //!
-//! The lock of a slot is held by the thread that reads; nobody waits for it but for a moment, and only the leaves of
-//! [`submission`] are locked under it.
+//! Locks: the reading thread holds its slot's lock. Other threads only try that lock, wait at most `SLOT_WAIT`, or lock a
+//! lent slot, whose lock is held only for a moment. Only the leaves of [`submission`] are locked under it.
 
 use std::io;
 use std::ops::Range;
@@ -33,44 +33,45 @@ use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would
 use crate::memory::{Bounce, add_bounce_bytes, page};
 use crate::statistics::{Counter, Padded};
 
-/// Slots that are never lent: whoever reads asynchronously must leave some to those who wait for a page.
+/// Slots that are never lent: they are reserved for readers that wait for a page.
 const KEPT_BACK: usize = MOST_SLOTS / 4;
-/// How long a reader waits for another one to leave a slot when all are taken.
+/// Longest wait of a reader for a slot that another reader holds, when all slots are taken.
 const SLOT_WAIT: Duration = Duration::from_millis(5);
-/// Rest of a device after its overdue answers have come: at first, and at most. It doubles each time unless the device has
-/// worked for a while.
+/// Rest of a device after its last overdue read completed, in milliseconds: initial value and maximum. The rest doubles
+/// each time, unless the device has worked for `WORKED_MILLIS` before.
 const FIRST_REST: u64 = 1000;
 const LAST_REST: u64 = 60_000;
 const WORKED_MILLIS: u64 = 120_000;
-/// Slots are looked through for answers at most so often, milliseconds.
+/// Shortest interval between two scans of the slots for completed reads, in milliseconds.
 const LOOK_EVERY: u64 = 50;
 
-/// Why a read with a bound brought nothing.
+/// Why a bounded read returned no bytes.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// Answers are overdue, this one or others.
+    /// This read or an earlier one is overdue.
     Overdue,
-    /// All slots are taken, or the disk can take no more just now.
+    /// All slots are taken, or the disk accepts no further request at present.
     Busy,
-    /// The kernel has no asynchronous I/O for us, or not for this file.
+    /// The kernel offers no asynchronous I/O to this process, or none for this file.
     Unsupported,
     Failed(io::Error),
 }
 
-/// How a device stands with answers that are overdue. Times are milliseconds after its epoch.
+/// Overdue reads of a device, and its rest after them. Times are milliseconds since `epoch`.
 ///
-/// `rest` and `looked` are `Relaxed`: older values rest or look a little longer or shorter. The exchanges of `unanswered`
-/// (`AcqRel`) are the pair of its loads (`Acquire`), the store of `rests_until` in `begin_rest` (`Release`) that of its loads. A read that
-/// slips in between the last answer and the rest which that begins does no harm.
+/// `rest` and `looked` are `Relaxed`: an outdated value only makes a rest or an interval a little longer or shorter. The
+/// exchanges of `unanswered` (`AcqRel`) pair with its loads (`Acquire`). The store of `rests_until` in `begin_rest`
+/// (`Release`) pairs with its loads (`Acquire`). A read that starts between the last completion and the rest that it begins
+/// does no harm.
 pub(crate) struct Overdue {
     epoch: Instant,
-    /// Reads that were given up and not answered yet.
+    /// Abandoned reads that have not completed.
     unanswered: AtomicU32,
-    /// No reads before this.
+    /// The device serves no reads before this time; 0: no rest.
     rests_until: AtomicU64,
     rest: AtomicU64,
     looked: AtomicU64,
-    /// Reads given up since the device was opened.
+    /// Reads abandoned since the device was opened.
     pub given_up: Counter,
     pub submissions: Submissions,
 }
@@ -92,7 +93,7 @@ impl Overdue {
         self.epoch.elapsed().as_millis() as u64
     }
 
-    /// Whether the device may be read from. Looks for answers, now and then, when it may not.
+    /// Whether the device serves reads. If it does not, the call polls for completed reads at most every `LOOK_EVERY`.
     pub fn answers(&self) -> bool {
         if self.rests_until.load(Ordering::Acquire) == 0 {
             return true;
@@ -119,7 +120,7 @@ impl Overdue {
         if now < until {
             return false;
         }
-        // Whoever fails here finds a newer time, or that the rest is over.
+        // A failed exchange means that another thread set a later time or ended the rest.
         let _ = self
             .rests_until
             .compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -153,7 +154,7 @@ impl Overdue {
         self.rests_until.store(until.max(1), Ordering::Release);
     }
 
-    /// For people; empty while the device answers in time.
+    /// Status text for administrators; empty while the device answers in time.
     pub fn describe(&self) -> String {
         let unanswered = self.unanswered.load(Ordering::Acquire);
         let until = self.rests_until.load(Ordering::Acquire);
@@ -174,23 +175,22 @@ impl Overdue {
 }
 
 struct Slot {
-    /// Of the kernel; 0: not set up.
+    /// Context of the kernel; 0: not set up.
     context: libc::c_ulong,
     memory: Bounce,
-    /// Since memory was last given back.
+    /// Used since `give_idle_memory_back` last ran.
     used: bool,
     state: State,
 }
 
 enum State {
     Free,
-    /// There is a read into the slot's memory that nobody waits for any more; `handed`: the device's thread submits it, or
-    /// has done so.
+    /// An abandoned read may still write into the slot's memory. `handed`: it was handed to the device's submitter thread.
     GivenUp {
         overdue: Arc<Overdue>,
         handed: bool,
     },
-    /// Somebody else reads into it.
+    /// A [`LentSlot`] owns the memory.
     Lent,
 }
 
@@ -203,7 +203,7 @@ static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
     }))
 }; MOST_SLOTS];
 
-/// Why a read could not be submitted.
+/// Maps the error of a failed submission.
 fn refused(errno: i32) -> Unread {
     match errno {
         libc::EAGAIN => Unread::Busy,
@@ -213,7 +213,7 @@ fn refused(errno: i32) -> Unread {
 }
 
 impl Slot {
-    /// Whether the slot can be used: there is no read under way into it.
+    /// Whether no read is in flight into the slot. Frees it if its abandoned read has completed.
     fn is_free(&mut self, number: usize) -> bool {
         if let State::GivenUp { overdue, handed } = &self.state {
             let submitted = if *handed {
@@ -238,7 +238,7 @@ impl Slot {
     fn set_up(&mut self) -> Result<(), Unread> {
         if self.context == 0 {
             count_context();
-            // SAFETY: asks for a context for one request; the kernel writes the context's number.
+            // SAFETY: requests a context for one request; the kernel writes the context's number.
             let result = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut self.context) };
             if result != 0 {
                 uncount_context();
@@ -250,7 +250,7 @@ impl Slot {
         Ok(())
     }
 
-    /// The result of the read under way; `None` if it does not come in time.
+    /// The result of the read in flight; `None` if it does not complete in time.
     fn wait(&self, at_most: Duration) -> io::Result<Option<i64>> {
         let until = Instant::now() + at_most;
         let mut left = at_most;
@@ -260,7 +260,7 @@ impl Slot {
                 tv_sec: left.as_secs() as libc::time_t,
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // SAFETY: room for the one event that is asked for.
+            // SAFETY: there is room for the one requested event.
             let result = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -286,7 +286,7 @@ impl Slot {
     }
 }
 
-/// Looks whether reads that were given up have been answered.
+/// Polls all abandoned reads for completion.
 fn collect_answers() {
     for (number, slot) in SLOTS.iter().enumerate() {
         if let Some(mut slot) = slot.0.try_lock() {
@@ -295,7 +295,7 @@ fn collect_answers() {
     }
 }
 
-/// A free slot in a range, with its number, looked for from this one on.
+/// A free slot of a range, and its number; the search starts at `from`.
 fn free_slot(range: Range<usize>, from: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
     for number in (from..range.end).chain(range.start..from) {
         if let Some(mut slot) = SLOTS[number].0.try_lock() {
@@ -308,16 +308,16 @@ fn free_slot(range: Range<usize>, from: usize) -> Option<(usize, MutexGuard<'sta
     None
 }
 
-/// The memory of a slot, for a read that somebody else makes.
+/// The memory of a slot, for a read that the borrower submits.
 pub(crate) struct LentSlot {
     number: u32,
     bytes: u32,
     start: *mut u8,
 }
 
-// SAFETY: the slot's memory belongs to whoever has this value.
+// SAFETY: this value owns the slot's memory.
 unsafe impl Send for LentSlot {}
-// SAFETY: a shared reference only lets the memory be read, by whoever knows that nothing writes to it.
+// SAFETY: a shared reference only gives read access, and `bytes` requires that no read is in flight.
 unsafe impl Sync for LentSlot {}
 
 impl LentSlot {
@@ -326,33 +326,33 @@ impl LentSlot {
     }
 
     /// # Safety
-    /// No read into the memory may be under way.
+    /// No read into the memory may be in flight.
     pub unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: the slot's memory stays as it is while it is lent; nobody writes to it, says the caller.
+        // SAFETY: the slot keeps its memory while it is lent; the caller guarantees that nothing writes to it.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
     }
 
-    /// To be filled by whoever has it, who has submitted no read into it.
+    /// For an owner that fills the memory itself and has submitted no read into it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the slot's memory belongs to whoever has this value, which is borrowed exclusively.
+        // SAFETY: this value owns the slot's memory and is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }
     }
 }
 
 impl Drop for LentSlot {
-    /// To be dropped only when no read into the memory is under way.
+    /// Drop it only when no read into the memory is in flight.
     fn drop(&mut self) {
         SLOTS[self.number as usize].0.lock().state = State::Free;
     }
 }
 
-/// Gives the memory back of all slots that were not used since this was last called; it is taken anew when it is needed. A burst of
-/// reads takes the memory of 256 pages.
+/// Releases the memory of all slots unused since the previous call. A slot allocates memory again on demand. A burst of
+/// reads may have allocated the memory of 256 pages.
 pub fn give_idle_memory_back() {
     give_memory_back(|slot| std::mem::take(&mut slot.used));
 }
 
-/// Gives the memory of all slots back that are not in use.
+/// Releases the memory of all slots that are not in use.
 pub(crate) fn give_all_memory_back() {
     give_memory_back(|_| false);
 }
@@ -367,7 +367,7 @@ fn give_memory_back(keeps: impl Fn(&mut Slot) -> bool) {
     }
 }
 
-/// Lends the memory of a slot, if one is free: the first one, so that few have memory.
+/// Lends the memory of the first free slot. Taking the first one keeps the number of slots with memory low.
 pub(crate) fn lend(bytes: usize) -> Option<LentSlot> {
     let (number, mut slot) = free_slot(KEPT_BACK..MOST_SLOTS, KEPT_BACK)?;
     if !slot.memory.grow(bytes.next_multiple_of(page())) {
@@ -381,14 +381,14 @@ pub(crate) fn lend(bytes: usize) -> Option<LentSlot> {
     })
 }
 
-/// A read of somebody who submits by himself, counted as under way at the device as long as it is.
+/// Counts a read that its caller submits as in flight at the device, until it is dropped.
 pub(crate) struct Counted {
     overdue: Arc<Overdue>,
     submitting: bool,
 }
 
 impl Counted {
-    /// `None` if the disk may have no free request, so that whoever submits the read would wait.
+    /// `None` if the disk may have no free request, so that submitting might block.
     pub fn begin(overdue: &Arc<Overdue>) -> Option<Counted> {
         let submitting = overdue.submissions.begin();
         let counted = Counted {
@@ -401,7 +401,7 @@ impl Counted {
         submitting.then_some(counted)
     }
 
-    /// The kernel has taken it.
+    /// Call when the kernel has accepted the read.
     pub fn submitted(&mut self) {
         if std::mem::take(&mut self.submitting) {
             self.overdue.submissions.submitted();
@@ -420,7 +420,7 @@ impl Drop for Counted {
     }
 }
 
-/// A read that was given up by somebody who was lent the memory for it: to be kept until it was answered.
+/// An abandoned read into a lent slot: the borrower keeps this value until the read completes.
 pub struct GivenUp {
     pub(crate) counted: Counted,
     pub(crate) _slot: LentSlot,
@@ -444,9 +444,9 @@ impl Drop for GivenUp {
     }
 }
 
-/// Where this thread begins to look for a slot.
+/// The slot at which this thread starts its search.
 fn home() -> usize {
-    // Relaxed: to begin at the same slot does no harm.
+    // Relaxed: starting at the same slot as another thread does no harm.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static HOME: usize = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -454,17 +454,17 @@ fn home() -> usize {
     HOME.try_with(|home| *home).unwrap_or(0)
 }
 
-/// Where a read with a bound goes.
+/// Source and limit of a bounded read.
 pub(crate) struct Request<'a> {
     pub file: &'a Arc<CacheFile>,
-    /// A multiple of what the file needs for direct reads, as is the length.
+    /// A multiple of the file's alignment for direct reads, as is the length.
     pub offset: u64,
     pub bytes: usize,
     pub bound: Duration,
     pub overdue: &'a Arc<Overdue>,
 }
 
-/// A slot for a read that is waited for.
+/// A slot for a read whose thread waits.
 fn wait_for_slot() -> Option<(usize, MutexGuard<'static, Slot>)> {
     let number = home() % KEPT_BACK;
     let free =
@@ -472,28 +472,28 @@ fn wait_for_slot() -> Option<(usize, MutexGuard<'static, Slot>)> {
     if free.is_some() {
         return free;
     }
-    // One of those that others wait for in turn.
+    // Wait briefly for a slot that other readers hold one after the other.
     let mut slot = SLOTS[number].0.try_lock_for(SLOT_WAIT)?;
     slot.is_free(number).then_some((number, slot))
 }
 
-/// A read on its way: how it came to the kernel.
+/// How a read in flight was submitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Submitted {
-    /// With these flags, by the thread that waits for it.
+    /// By the waiting thread, with these flags.
     Directly(u32),
     ByThread,
 }
 
-/// Why a read that was begun brought nothing.
+/// Why a read that was begun returned no bytes.
 enum Lost {
-    /// Nothing is under way into the slot.
+    /// No read is in flight into the slot.
     Ended(Unread),
-    /// The answer may still come; `handed` as in [`State::GivenUp`].
+    /// The read may still complete; `handed` as in [`State::GivenUp`].
     Caught { handed: bool },
 }
 
-/// Reads into a slot and passes the bytes on. A read that comes short is an error.
+/// Reads into a slot and passes the bytes on. A short read is an error.
 pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
     let until = Instant::now() + request.bound;
     let (number, mut slot) = wait_for_slot().ok_or(Unread::Busy)?;
@@ -517,7 +517,7 @@ pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> R
     ended
 }
 
-/// Has the read submitted, by this thread or by that of the device, and waits for it.
+/// Submits the read from this thread or from the device's submitter thread, and waits for it.
 fn into_slot(
     request: &Request<'_>,
     number: usize,
@@ -565,19 +565,19 @@ fn into_slot(
                 io::ErrorKind::UnexpectedEof,
                 "the cache file has become shorter",
             )))),
-            // An answer that cannot be asked for is one that may still come.
+            // If the kernel cannot report the completion, the read may still complete later.
             Ok(None) | Err(_) => Err(Lost::Caught { handed }),
         };
     }
 }
 
-/// Whether an answer may be another one without the flags with which the read was submitted.
+/// Whether the read might succeed without the flags that it was submitted with.
 fn flags_matter(how: Submitted, errno: i32) -> bool {
     matches!(how, Submitted::Directly(flags) if flags != 0)
         && (errno == libc::EAGAIN || is_flag_refused(errno))
 }
 
-/// What follows from a submission by this thread; `None`: the device's thread shall try it without flags.
+/// Evaluates a submission by this thread. `None`: the submitter thread is to retry without flags.
 fn after(
     result: io::Result<()>,
     flags: u32,
@@ -599,7 +599,7 @@ fn after(
     }
 }
 
-/// Has the device's thread submit the read. Where there is none, as in an extension without threads, this one does.
+/// Hands the read to the device's submitter thread. Without one (an extension without threads), this thread submits.
 fn hand_over(
     request: &Request<'_>,
     number: usize,
@@ -615,7 +615,7 @@ fn hand_over(
         Ok(Handed::Submitted) => Ok(Submitted::ByThread),
         Ok(Handed::Refused(errno)) => Err(Lost::Ended(refused(errno))),
         Ok(Handed::Withdrawn) => {
-            // Others, whose reads were taken, will find out that the disk does not answer.
+            // Do not count it as unanswered: the reads that were taken up will show that the disk does not answer.
             request.overdue.given_up.add(1);
             Err(Lost::Ended(Unread::Overdue))
         }
@@ -639,10 +639,10 @@ mod tests {
 
     const PAGES: u64 = 8;
 
-    /// The slots are those of the process: one test at a time.
+    /// The slots belong to the process, so the tests run one at a time.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// A file of pages that are filled with their number; `None` where files cannot be read directly.
+    /// A file whose pages are filled with their number; `None` where the file system has no direct I/O.
     fn file() -> Option<Arc<CacheFile>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
@@ -714,8 +714,8 @@ mod tests {
         assert!(overdue.answers());
     }
 
-    /// A disk is too quick to be waited for no time at all, most of the time; when it is not, the slot must be found free
-    /// again later and its late answer must not be taken for that of another read.
+    /// With a bound of zero most reads complete in time. When one does not, its slot must become free again later, and its
+    /// late completion must not be mistaken for that of another read.
     #[test]
     fn late_answers_are_not_those_of_later_reads() {
         let _turn = TURN.lock();
@@ -751,7 +751,7 @@ mod tests {
         assert!(overdue.answers() && overdue.describe().is_empty());
     }
 
-    /// The thread that submits reads, while `body` runs.
+    /// Runs the submitter thread while `body` runs.
     fn with_submitter<R>(overdue: &Arc<Overdue>, body: impl FnOnce() -> R) -> R {
         overdue.submissions.serve();
         std::thread::scope(|scope| {
@@ -781,7 +781,7 @@ mod tests {
             }
         });
         assert_eq!(overdue.submissions.under_way(), 2);
-        // Somebody who submits by himself is turned away.
+        // A caller that submits on its own is rejected.
         assert!(Counted::begin(&overdue).is_none());
         assert_eq!(overdue.submissions.busy.get(), 1);
         overdue.submissions.end();
@@ -791,13 +791,13 @@ mod tests {
         assert_eq!(overdue.submissions.under_way(), 1);
     }
 
-    /// Nobody waits for a thread that is caught in the kernel, nor takes its memory; what it was caught with is answered one day.
+    /// Readers do not wait for a blocked submitter thread and keep off its slot's memory. Its read completes eventually.
     #[test]
     fn a_thread_that_is_caught_is_not_waited_for() {
         let _turn = TURN.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
-        overdue.submissions.set_slots(Some(1)); // a half of that is none
+        overdue.submissions.set_slots(Some(1)); // half of that is none
         overdue.submissions.serve();
         let soon = |page| Request {
             bound: Duration::from_millis(300),
@@ -805,7 +805,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let caught = scope.spawn(|| read(&soon(1), <[u8]>::len));
-            // As if it were in the kernel with this one from here on.
+            // From here on the submitter behaves as if the kernel blocked it with this order.
             let order = overdue.submissions.next().unwrap();
             let behind = scope.spawn(|| read(&soon(2), <[u8]>::len));
             assert!(matches!(caught.join().unwrap(), Err(Unread::Overdue)));
@@ -841,11 +841,11 @@ mod tests {
         starts.sort_unstable();
         starts.dedup();
         assert_eq!(starts.len(), lendable);
-        // There is room for those who wait all the same.
+        // The reserved slots remain available to waiting readers.
         assert!(wait_for_slot().is_some());
         drop(lent);
         assert!(lend(16384).is_some());
-        // Slots that were used since the last time keep their memory. Other tests use the first ones.
+        // Slots used since the previous call keep their memory. Other tests use the first slots.
         let last = || SLOTS[MOST_SLOTS - 1].0.lock();
         assert!(last().used);
         give_idle_memory_back();

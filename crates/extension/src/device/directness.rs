@@ -1,10 +1,11 @@
-//! Whether reads and writes of a cache file pass the kernel's page cache by.
+//! Detects whether reads and writes of a cache file bypass the kernel's page cache.
 //!
-//! `O_DIRECT` does not promise it. From Linux 6.15 on, btrfs buffers direct I/O of files whose data have checksums. What is buffered cannot be submitted without waiting: the thread sleeps inside `io_submit`. So a cache
-//! file is made without copy-on-write where the file system knows that, and then has no checksums there either: the extension
-//! proves each page by its own. What is buffered all the same is found out by a look at the page cache.
+//! `O_DIRECT` does not guarantee it. From Linux 6.15 on, btrfs buffers direct I/O of files whose data have checksums.
+//! Buffered I/O cannot be submitted without waiting: the thread sleeps inside `io_submit`. So a cache file is created without
+//! copy-on-write where the file system supports that. It then has no checksums there either; the extension verifies each
+//! page by its own check. Remaining buffered I/O is detected by a query of the page cache.
 //!
-//! A file system may also have no way to read without waiting for its own locks ([`reads_without_waiting`]).
+//! A file system may also be unable to read without waiting for its own locks ([`reads_without_waiting`]).
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -23,7 +24,7 @@ const PAGE: usize = 16 << 10;
 const BTRFS: u64 = 0x9123_683e;
 const TMPFS: u64 = 0x0102_1994;
 
-/// Takes copy-on-write, and with it checksums, from an empty file. A file system that refuses keeps them.
+/// Disables copy-on-write, and with it checksums, for an empty file. A file system that refuses keeps both.
 pub(super) fn take_copy_on_write(file: &File) {
     let is_btrfs = fstatfs(file).is_ok_and(|about| about.f_type as u64 == BTRFS);
     if is_btrfs && let Ok(flags) = ioctl_getflags(file) {
@@ -31,10 +32,10 @@ pub(super) fn take_copy_on_write(file: &File) {
     }
 }
 
-/// Tries of a read that does not wait: others may hold a lock just then.
+/// Attempts of a read that does not wait: other threads may hold a lock at that moment.
 const TRIES: usize = 3;
 
-/// Whether the file system makes reads of a page with `RWF_NOWAIT`. btrfs answers each of more than 4 KiB with EAGAIN (seen on 6.18).
+/// Whether the file system supports reads of a page with `RWF_NOWAIT`. btrfs fails reads of more than 4 KiB with EAGAIN (seen on 6.18).
 pub(super) fn reads_without_waiting(file: BorrowedFd<'_>) -> bool {
     let refuses = with_buffer(|buffer| {
         (0..TRIES).all(|_| {
@@ -46,13 +47,14 @@ pub(super) fn reads_without_waiting(file: BorrowedFd<'_>) -> bool {
     refuses != Some(true)
 }
 
-/// Whether a direct read of this offset, just made, went through the page cache. A tmpfs has nothing else, and no request to it waits.
+/// Whether a direct read of this offset, just made, went through the page cache. False for tmpfs: it is only a page cache, and
+/// its requests never wait.
 pub(super) fn is_buffered(file: &File, offset: u64) -> bool {
     let is_memory = fstatfs(file).is_ok_and(|about| about.f_type as u64 == TMPFS);
     !is_memory && is_in_page_cache(file, offset)
 }
 
-/// Whether the page cache holds the file's page at this offset; `false` if the kernel does not tell.
+/// Whether the page cache holds the file's page at this offset; `false` if the kernel does not report it.
 fn is_in_page_cache(file: &File, offset: u64) -> bool {
     let page = crate::memory::page();
     let offset = offset / page as u64 * page as u64;

@@ -1,7 +1,7 @@
-//! Who could put another file or directory in the place of a cache file.
+//! Users who could replace a cache file or a directory above it.
 //!
-//! What others cannot do in any case: read or change the cache file, which is 0600, or make the extension believe one that
-//! is not the server's own. What they could: take its name away, or lead the next cache file to another place.
+//! Other users can never read or change the cache file, which has mode 0600, or make the extension accept one that is not the
+//! server's own. They could remove its name, or redirect the next cache file to another place.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -9,19 +9,19 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Who may change which directory on the way to a cache file.
+/// A directory on the way to a cache file, and who may change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// The directory.
     pub directory: PathBuf,
-    /// Who may take away and replace what lies in it, beside root and the server's user.
+    /// Who may remove and replace its entries, beside root and the server's user.
     pub who: Who,
 }
 
-/// Somebody else than root and the server's user.
+/// A user or group other than root and the server's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Every user of the machine. Such a place is refused.
+    /// Every user of the host. Such a place is refused.
     Everybody,
     /// The members of this group.
     Group(u32),
@@ -43,7 +43,7 @@ impl fmt::Display for Exposure {
 }
 
 impl Exposure {
-    /// What to do about it.
+    /// Advice to the administrator.
     pub fn advice(&self) -> &'static str {
         match self.who {
             Who::Everybody => "remove that right (chmod o-w) or set the sticky bit (chmod +t)",
@@ -55,15 +55,15 @@ impl Exposure {
     }
 }
 
-/// All directories from `directory` up to the root that somebody else may change, the nearest first. `directory` should be
-/// canonical. `user` and `group` are the server's; what root's group and the server's own may do is the administrator's
-/// wish. In a directory with the sticky bit only its owner may replace what belongs to others.
+/// All directories from `directory` up to the root that others may change, the nearest first. `directory` should be
+/// canonical. `user` and `group` are the server's. Rights of root's group and of the server's own group count as intended by
+/// the administrator. In a directory with the sticky bit only its owner may replace files of others.
 ///
-/// `look` is `stat`, for those who see the server's files under another path. Directories above `directory` that cannot be
-/// looked at are left out.
+/// `look` is `stat`, for callers that see the server's files under another path. Directories above `directory` for which it
+/// fails are skipped.
 ///
 /// # Errors
-/// If `directory` cannot be looked at.
+/// `look` fails for `directory`.
 pub fn exposures(
     directory: &Path,
     user: u32,
@@ -78,7 +78,7 @@ pub fn exposures(
         .chain(above)
         .filter_map(|(path, metadata)| {
             let who = who(metadata.mode(), metadata.uid(), metadata.gid(), user, group)?;
-            // Nobody in here has this number.
+            // No user or group in this namespace has this number.
             let is_outside = match who {
                 Who::Everybody => false,
                 Who::User(number) => users == Some(number),
@@ -95,8 +95,8 @@ pub fn exposures(
         .collect())
 }
 
-/// The number that files of users (`kind` is `uid`) or groups (`gid`) outside of this process's user namespace seem to have; None where
-/// a process in here can have it as well.
+/// The number that the kernel shows for users (`kind` is `uid`) or groups (`gid`) outside this process's user namespace;
+/// `None` if a process inside can have it as well.
 fn outside(kind: &str) -> Option<u32> {
     let read = |path: String| std::fs::read_to_string(path).ok();
     let number = read(format!("/proc/sys/kernel/overflow{kind}"))?;
@@ -105,7 +105,7 @@ fn outside(kind: &str) -> Option<u32> {
     (!is_mapped(&map, number)).then_some(number)
 }
 
-/// Whether a map of users has this number: its lines are the first number in here, the one outside, and how many.
+/// Whether a user map contains this number. Each line has the first number inside, the first number outside, and the count.
 fn is_mapped(map: &str, number: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(|text| text.parse::<u64>());

@@ -1,8 +1,9 @@
-//! Opening a cache file: safely, exclusively, at its full size; and letting it go.
+//! Opens a cache file safely, exclusively and at its full size, and closes it.
 //!
-//! The file is created by us alone, or is one that this server left behind, or is an empty one that an administrator has put
-//! there. Never is a link followed in its name, and whatever other users could change is refused. It is emptied and allocated
-//! anew, so that a full disk shows now and not later, unless it is wanted for its contents, and is what it was left as.
+//! The file is created by this process, or was left by an earlier process of this server, or is an empty one that an
+//! administrator has provided. No symbolic link is followed in its name, and a file that other users could change is
+//! refused. Unless its contents are wanted and its header matches, it is emptied and allocated anew, so that a full disk is
+//! detected now and not later.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -26,16 +27,16 @@ use crate::segment::LEAST_DEVICE_BYTES;
 use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
 use crate::share::Room;
 
-/// Of a file system, so much stays free: this share of it, at least `LEAST_RESERVE`.
+/// Space that stays free on a file system: one part in `RESERVE_SHARE`, at least `LEAST_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
 const LEAST_RESERVE: u64 = 64 << 20;
 
-/// How long a file may be locked by somebody who looks at it, on a busy disk.
+/// Longest time that a checker holds its shared lock, on a busy disk.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(5);
-/// How long somebody may hold it who has ended, or knows nothing of it: a process that was killed, until its last request has ended;
-/// a child of this process, until it runs its own program.
+/// Longest time that a lock remains after its holder has ended or without its knowledge: a killed process holds it until
+/// its last request has ended, a child of this process until it runs its own program.
 const LEFT_LOCKED_FOR: Duration = Duration::from_secs(1);
-/// How many names are tried for a file that is made to see whether that is possible.
+/// Limit of names tried for a temporary file that tests whether files can be created.
 const NAMES: u32 = 100;
 
 const ADVICE_ACCESS: &str = "check that the directory exists and that the server's user may use it \
@@ -46,24 +47,24 @@ const ADVICE_ROOM: &str =
 
 const ADVICE_FILE: &str = "let the server's user make files there";
 
-/// Puts something between the engine and a file just opened. For tests.
+/// Wraps a file that was just opened. For tests.
 pub(crate) type Wrap = dyn Fn(File) -> Box<dyn Storage> + Send + Sync;
 
 /// An open cache file.
 pub(crate) struct CacheFile {
     pub storage: Box<dyn Storage>,
-    /// Reads and writes pass the kernel's page cache by.
+    /// Reads and writes bypass the kernel's page cache.
     pub direct: bool,
     /// Offsets, lengths and addresses of direct reads must be multiples of this.
     pub alignment: usize,
-    /// The file was there, empty, before us: it is emptied rather than removed at the end.
+    /// The file existed, empty, before: it is emptied rather than removed at the end.
     provided: bool,
     identity: (u64, u64),
     /// It has the contents with which it was found.
     pub kept: bool,
 }
 
-/// The path of the cache file that the configuration means.
+/// The path of the configured cache file.
 pub(crate) fn file_path(config: &DeviceConfig) -> Result<PathBuf, OpenError> {
     let path = &config.path;
     if !path.is_absolute() {
@@ -101,7 +102,7 @@ fn kind_of(kind: fs::FileType) -> &'static str {
     }
 }
 
-/// An error of the kernel with what was tried and what to do.
+/// An error of the kernel, with the attempted action and advice.
 pub(crate) fn failed(
     path: &Path,
     action: &'static str,
@@ -119,7 +120,7 @@ pub(crate) fn failed(
     }
 }
 
-/// What is there before the file is opened.
+/// State of the place before the file is opened.
 struct Survey {
     path: PathBuf,
     parent: PathBuf,
@@ -155,8 +156,8 @@ fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
     })
 }
 
-/// Whoever may write to a directory on the way, up to the root, can replace our file. A place where everybody can is refused.
-/// Where a group or the owner of a directory can, that may be wanted: it is said.
+/// Checks all directories up to the root: a user who may write to one of them can replace the cache file. A directory that
+/// every user may write to is refused. One that a group or its owner may write to can be intended, so it is only reported.
 fn check_parent(parent: &Path) -> Result<Vec<String>, OpenError> {
     let refused = failed(parent, "use directory", ADVICE_ACCESS);
     let (user, group) = (
@@ -211,7 +212,7 @@ pub(crate) fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), Ope
     })
 }
 
-/// Bytes an unprivileged user may still allocate, and how many of them we leave alone.
+/// Bytes that an unprivileged user may still allocate, and how many of them must stay free.
 fn free_space(directory: &Path) -> Result<(u64, u64), OpenError> {
     let fs = rustix::fs::statvfs(directory)
         .map_err(|e| failed(directory, "ask for the free space of", ADVICE_ACCESS)(e.into()))?;
@@ -219,13 +220,13 @@ fn free_space(directory: &Path) -> Result<(u64, u64), OpenError> {
     Ok((fs.f_bavail.saturating_mul(fs.f_frsize), reserve))
 }
 
-/// Bytes that stay free on a file system of this many.
+/// Bytes that must stay free on a file system of this size.
 pub fn reserve(file_system: u64) -> u64 {
     (file_system / RESERVE_SHARE).max(LEAST_RESERVE)
 }
 
-/// Room for the cache file of this configuration, whatever size it asks for; `None` if it cannot be told, or if the file
-/// could not be made there anyway.
+/// Room for the cache file of this configuration, whatever its size; `None` if the room is unknown, or if the file could not
+/// be created there anyway.
 pub fn room(config: &DeviceConfig) -> Option<Room> {
     let path = file_path(config).ok()?;
     let parent = path.parent()?;
@@ -246,7 +247,7 @@ pub fn room(config: &DeviceConfig) -> Option<Room> {
 
 fn check_space(survey: &Survey, bytes: u64) -> Result<u64, OpenError> {
     let (free, reserve) = free_space(&survey.parent)?;
-    // What an existing file has allocated is given back first.
+    // An existing file first releases its allocated blocks.
     let ours = survey
         .existing
         .as_ref()
@@ -269,11 +270,11 @@ pub(crate) fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
-/// Opens a file that only this server's user can have made, if there is one of this name. As with cache files, no link is followed,
-/// and what others could change is refused.
+/// Opens a file that only this server's user can have created, if it exists. As for cache files, it follows no link and
+/// refuses a file that other users could change.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The file is unsuitable.
 pub fn open_own(path: &Path) -> Result<Option<File>, OpenError> {
     match open(path, FLAGS) {
         Ok(file) => checked(path, file).map(Some),
@@ -282,21 +283,21 @@ pub fn open_own(path: &Path) -> Result<Option<File>, OpenError> {
     }
 }
 
-/// Makes an empty file of this name, which must not be taken.
+/// Creates an empty file. The name must not exist.
 ///
 /// # Errors
-/// Says why there can be none.
+/// The file cannot be created.
 pub fn make_own(path: &Path) -> Result<File, OpenError> {
     let made = open(path, FLAGS | OFlags::CREATE | OFlags::EXCL);
     let file = made.map_err(|error| failed(path, "create", ADVICE_FILE)(error.into()))?;
     checked(path, file)
 }
 
-/// Removes a cache file that this server has left under former settings; one that an administrator has put there under a name of his own
-/// is emptied. Returns whether it did: a file of another server, or none of ours, stays.
+/// Removes a cache file that this server created under former settings. A file that an administrator has provided under
+/// another name is emptied instead. Returns whether it did either: a foreign file, or one of another server, stays.
 ///
 /// # Errors
-/// It is in use, or the kernel's.
+/// The file is in use, or the kernel reports an error.
 pub fn remove_left(path: &Path, owner: OwnerIdentity) -> io::Result<bool> {
     let config = DeviceConfig {
         path: path.to_path_buf(),
@@ -335,11 +336,11 @@ fn checked(path: &Path, file: File) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// Opens past the page cache where that is possible.
+/// Opens with direct I/O where that is possible.
 fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     match open(path, flags | OFlags::DIRECT) {
         Ok(file) => Ok((file, true)),
-        // Whether O_CREAT has made the file before O_DIRECT was refused depends on the file system.
+        // Whether O_CREAT has created the file before O_DIRECT was refused depends on the file system.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => match open(path, flags) {
             Err(Errno::EXIST) => open(path, flags - OFlags::EXCL).map(|file| (file, false)),
             other => other.map(|file| (file, false)),
@@ -348,16 +349,16 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
     }
 }
 
-/// Finds out whether the device could be opened as configured. Leaves nothing behind.
+/// Checks whether the device could be opened as configured. Leaves nothing behind.
 ///
 /// # Errors
-/// What `Extension::open` would say, as far as it can be known without allocating the space.
+/// The errors of `Extension::open`, as far as they can occur without allocating the space.
 pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
     let survey = survey(config)?;
     let direct = match &survey.existing {
         Some(_) => {
             let (file, direct) = open_existing(&survey.path)?;
-            // Several may look at it at once.
+            // Shared: several processes may check it at once.
             lock(&survey.path, &file, FlockOperation::NonBlockingLockShared)
                 .map_err(|error| by_whom(error, &file, config))?;
             check_header(&survey.path, &file, config)?;
@@ -383,7 +384,7 @@ fn try_creating(survey: &Survey) -> Result<bool, OpenError> {
     let unnamed = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match open_direct(&survey.parent, unnamed) {
         Ok((_, direct)) => Ok(direct),
-        // The file system does not know unnamed files.
+        // The file system does not support unnamed files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
             create_and_remove(survey).map_err(refused)
         }
@@ -392,8 +393,8 @@ fn try_creating(survey: &Survey) -> Result<bool, OpenError> {
 }
 
 fn create_and_remove(survey: &Survey) -> Result<bool, Errno> {
-    // Another session may be looking at the same place, and a crash may have left a file of that name.
-    // Relaxed: that each is given once is all that counts.
+    // Another session may check the same place, and a crash may have left a file of that name.
+    // Relaxed: only uniqueness matters.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut attempts = 1..=NAMES;
     loop {
@@ -421,7 +422,7 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
         },
         _ => failed(path, "open", ADVICE_ACCESS)(error.into()),
     })?;
-    // What is open now counts, not what was there before.
+    // Check the file that is open now: it may have been replaced since the survey.
     let metadata = file
         .metadata()
         .map_err(failed(path, "look at", ADVICE_ACCESS))?;
@@ -429,7 +430,8 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
     Ok((file, direct))
 }
 
-/// Takes an exclusive lock. A checker holds a shared one briefly: there a shared lock succeeds.
+/// Takes an exclusive lock, and waits for checkers. A checker holds its shared lock briefly. After `LEFT_LOCKED_FOR` a shared
+/// lock must succeed; otherwise the file is in use.
 pub(crate) fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let began = Instant::now();
     loop {
@@ -461,7 +463,7 @@ fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenE
     })
 }
 
-/// Whether the file that is in use elsewhere is of the same data directory.
+/// Detects that the file is in use by a server on the same data directory.
 fn by_whom(error: OpenError, file: &File, config: &DeviceConfig) -> OpenError {
     match error {
         OpenError::InUse { path } if matches!(check_header(&path, file, config), Ok(Some(_))) => {
@@ -471,7 +473,7 @@ fn by_whom(error: OpenError, file: &File, config: &DeviceConfig) -> OpenError {
     }
 }
 
-/// Whether another descriptor of this process has the file open. By names: a look at the files could wait for any disk.
+/// Whether another descriptor of this process has the file open. Compares names: a `stat` could block on any disk.
 fn is_held_here(file: &File) -> bool {
     let own = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
@@ -481,7 +483,7 @@ fn is_held_here(file: &File) -> bool {
     own.is_ok_and(|own| all.filter(|name| *name == own).count() > 1)
 }
 
-/// The header of the existing file; `None` if that is empty. Refuses what is not ours.
+/// The header of the existing file; `None` if the file is empty. Refuses a foreign file.
 fn check_header(
     path: &Path,
     file: &File,
@@ -533,8 +535,8 @@ impl CacheFile {
         }
     }
 
-    /// Opens, locks, allocates and stamps the file. If its `contents` are wanted, and the file already has the header that it would
-    /// get, it keeps them.
+    /// Opens, locks, allocates and stamps the file. If `contents` are wanted and the file already has exactly this header, it
+    /// keeps its contents.
     pub fn open(
         config: &DeviceConfig,
         header: Header,
@@ -562,7 +564,7 @@ impl CacheFile {
                 let found = check_header(path, &file, config)?;
                 let length = file.metadata().map_or(0, |metadata| metadata.len());
                 kept = contents && found == Some(header) && length == header.file_bytes;
-                // An empty one of the name that is made in a directory is a leftover of ours.
+                // An empty file of the name that is created in a directory was left by this server.
                 let provided = found.is_none() && *path == config.path;
                 (file, direct, false, provided)
             }
@@ -587,8 +589,8 @@ impl CacheFile {
             identity,
             kept,
         };
-        // Its header comes first, and is synced: a crash or power loss must not leave a file behind that nobody would
-        // recognise as ours, and that would be refused from then on.
+        // The header comes first, and is synced: after a crash or power loss, a file without it would count as foreign and be
+        // refused from then on.
         let begun = match kept {
             true => Ok(()),
             false => handle.set_len(0).and_then(|()| {
@@ -663,8 +665,8 @@ impl CacheFile {
         .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
     }
 
-    /// Direct reads of many devices may be aligned to 512 bytes only, which spares small pages a copy. btrfs makes such reads through
-    /// the page cache.
+    /// Direct reads of many devices need an alignment of 512 bytes only, which saves a copy for small pages. btrfs makes such
+    /// reads through the page cache.
     fn find_alignment(&self, file: &File) -> usize {
         let small = with_buffer(|buffer| {
             self.storage
@@ -677,7 +679,7 @@ impl CacheFile {
         BLOCK
     }
 
-    /// Makes the file as long as it should be again. Fails if it has lost its name.
+    /// Restores the length of a truncated file. Fails if the file has lost its name.
     pub fn extend(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let (now, names) = self.storage.facts()?;
         if names == 0 {
@@ -694,7 +696,7 @@ impl CacheFile {
         allocate(&file, bytes)
     }
 
-    /// Gives the disk space back; if that cannot be, `header` says that nothing is in the file.
+    /// Releases the disk space. If that fails, `header` marks the file as empty.
     pub fn remove(&self, path: &Path, header: Header) {
         let Ok(metadata) = fs::symlink_metadata(path) else {
             return;
@@ -726,7 +728,7 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Undoes what was done to the file if opening does not come to its end.
+/// Undoes the changes of the file if opening fails.
 struct Undo<'a> {
     path: &'a Path,
     file: Option<File>,

@@ -150,7 +150,7 @@ fn who_only_looks_stands_in_nobodys_way() {
     drop(file);
     let (looker, _) = open_existing(&path).unwrap();
     lock(&path, &looker, FlockOperation::NonBlockingLockShared).unwrap();
-    // Another one may look, too; and who opens it waits a moment.
+    // A second checker succeeds, too; an opener waits a moment.
     check_device(&config(d.path())).unwrap();
     std::thread::scope(|scope| {
         let opener = scope.spawn(|| try_open(d.path()).map(drop));
@@ -176,7 +176,7 @@ fn who_has_ended_stands_in_nobodys_way_for_long() {
 fn several_try_a_place_without_unnamed_files() {
     let d = tempfile::tempdir().unwrap();
     let survey = survey(&config(d.path())).unwrap();
-    // What a crash has left.
+    // Files that a crash has left.
     for number in 0..3 {
         let name = format!("bpe.cache.check-{}-{number}", std::process::id());
         fs::write(d.path().join(name), "").unwrap();
@@ -329,7 +329,7 @@ fn a_disk_too_small_is_refused_before_anything_is_allocated() {
     assert_eq!(fs::read_dir(d.path()).unwrap().count(), 0);
 }
 
-/// What a crash right after creation leaves: it must not be in the way of the next start, nor stay for ever.
+/// State after a crash right after creation: it must not prevent the next start, nor stay forever.
 #[test]
 fn an_empty_leftover_in_a_directory_is_taken_over_and_removed() {
     let d = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ fn an_empty_leftover_in_a_directory_is_taken_over_and_removed() {
     assert!(!path.exists());
 }
 
-/// Before room is made the header is there: a file of full size without one would be taken for somebody else's.
+/// The header is written before the space is allocated: a file of full size without a header would count as foreign.
 #[test]
 fn a_file_that_could_not_be_allocated_has_its_header_already() {
     let d = tempfile::tempdir().unwrap();
@@ -351,7 +351,7 @@ fn a_file_that_could_not_be_allocated_has_its_header_already() {
         Box::new(file)
     })
     .unwrap();
-    // A crash between the two leaves this.
+    // State after a crash between the two.
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(crate::segment::format::HEADER_BYTES as u64)
         .unwrap();

@@ -1,4 +1,4 @@
-//! Health of a device: when it is given up, and when it is tried again.
+//! Health of a device: when it fails, and when it is retried.
 //!
 //! ```text
 //!            8 errors in a row, 32 in 10 s,                 the writer has removed every
@@ -8,7 +8,7 @@
 //!            a panic in the writer                          succeeds
 //!          ----------------------------------> Defunct (until the extension is closed)
 //! ```
-//! Anybody may fail a device; only its writer brings it back.
+//! Any thread may fail a device; only its writer reactivates it.
 //!
 //! A silent device is active. Reads skip it until it answers, and it keeps its contents. So a pause of the process costs no page.
 
@@ -25,7 +25,7 @@ use crate::statistics::{Counter, Padded};
 const MOST_CONSECUTIVE: u32 = 8;
 const MOST_IN_WINDOW: u32 = 32;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Milliseconds without an answer after which a device with reads under way is silent.
+/// Milliseconds without a completion after which a device with reads in flight is silent.
 const SILENT: u64 = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +37,12 @@ pub(crate) enum State {
 }
 
 pub(crate) struct Health {
-    /// Stored with `Release` under the lock of `reason`, the pair of the load in `state`: who finds the device active again finds
-    /// that the writer has removed what referred to it.
+    /// Stored with `Release` under the lock of `reason`; pairs with the load in `state`. A thread that sees the device active
+    /// again also sees that the writer has removed the entries that referred to it.
     state: AtomicU8,
     /// Why the device failed.
     reason: Mutex<String>,
-    /// What else people should know.
+    /// Further information for administrators.
     remark: Mutex<String>,
     errors: Counter,
     /// Errors in a row and within a window: `Relaxed`, one too few or too many does no harm.
@@ -54,11 +54,10 @@ pub(crate) struct Health {
     epoch: Instant,
 }
 
-/// Reads under way, and when one of them last made progress, in one word, so that nobody sees the one without the other:
-/// the number in the low bits; above it the milliseconds after the epoch at which a read was last answered, or was begun
-/// when none was under way.
+/// Reads in flight and the time of their last progress, in one word, so that both are always consistent. Low bits: the
+/// number of reads. Above: milliseconds since `epoch` at which a read last completed, or was begun when none was in flight.
 ///
-/// Each exchange is the pair of the one before it (`AcqRel`): the word is all that they tell each other.
+/// Each exchange pairs with the previous one (`AcqRel`): the word carries all information between them.
 #[derive(Default)]
 struct Reads(AtomicU64);
 
@@ -66,7 +65,7 @@ const PENDING_BITS: u32 = 20;
 const PENDING: u64 = (1 << PENDING_BITS) - 1;
 
 impl Reads {
-    /// One more.
+    /// Adds a read.
     fn begin(&self, now: u64) {
         let mut before = self.0.load(Ordering::Acquire);
         loop {
@@ -86,7 +85,7 @@ impl Reads {
         }
     }
 
-    /// One less: it was answered just now.
+    /// Removes a read that has just completed.
     fn end(&self, now: u64) {
         let mut before = self.0.load(Ordering::Acquire);
         loop {
@@ -104,7 +103,7 @@ impl Reads {
     }
 }
 
-/// A read under way.
+/// A read in flight.
 pub(crate) struct Underway<'a>(&'a Health);
 
 impl Drop for Underway<'_> {
@@ -145,12 +144,12 @@ impl Health {
         self.state() == State::Active
     }
 
-    /// Whether pages are read from it: it is active, has no answers overdue, and is not silent.
+    /// Whether pages are read from it: it is active, has no overdue reads, and is not silent.
     pub fn answers(&self) -> bool {
         self.active() && self.overdue.answers() && self.silence().is_none()
     }
 
-    /// Milliseconds since the last answer, if reads are pending for longer than [`SILENT`].
+    /// Milliseconds since the last completion, if reads are pending for longer than [`SILENT`].
     fn silence(&self) -> Option<u64> {
         let reads = self.reads.0.0.load(Ordering::Acquire);
         if reads & PENDING == 0 {
@@ -163,7 +162,7 @@ impl Health {
         self.errors.get()
     }
 
-    /// For people.
+    /// Status text for administrators.
     pub fn describe(&self) -> String {
         let mut text = match self.state() {
             State::Active => match (self.overdue.describe(), self.silence()) {
@@ -190,7 +189,7 @@ impl Health {
         }
     }
 
-    /// Begins a read; `None` if pages are not read from the device.
+    /// Begins a read; `None` if the device serves no reads.
     pub fn begin_read(&self) -> Option<Underway<'_>> {
         self.answers().then(|| {
             self.reads.0.begin(self.now());
@@ -204,12 +203,12 @@ impl Health {
         }
     }
 
-    /// A read has failed or come short.
+    /// Records a read that failed or was short.
     pub fn note_error(&self, error: &dyn Display) {
         self.errors.add(1);
         let consecutive = self.consecutive.fetch_add(1, Ordering::Relaxed) + 1;
         let now = self.now();
-        // Threads that race here may count one error too few or too many.
+        // Racing threads may count one error too few or too many.
         if now.saturating_sub(self.window_began.load(Ordering::Relaxed)) > WINDOW.as_millis() as u64
         {
             self.window_began.store(now, Ordering::Relaxed);
@@ -224,14 +223,14 @@ impl Health {
         }
     }
 
-    /// A write has failed: there is no use in going on.
+    /// Records a failed write: fails the device at once.
     pub fn note_write_error(&self, error: &dyn Display) {
         self.errors.add(1);
         self.fail(format_args!("a write failed: {error}"));
     }
 
     pub fn fail(&self, reason: impl Display) {
-        // The lock is held over both so that a reader of the state finds its reason.
+        // Hold the lock over both stores, so that a reader of the state finds its reason.
         let mut text = self.reason.lock();
         if self.active() {
             *text = format!("{reason}; the extension retries it from time to time");
@@ -239,7 +238,7 @@ impl Health {
         }
     }
 
-    /// A failed device was tried again, and this is what is wrong with it now.
+    /// Replaces the reason of a failed device after another failed attempt.
     pub fn set_reason(&self, reason: impl Display) {
         let mut text = self.reason.lock();
         if self.state() == State::Failed {
@@ -247,13 +246,13 @@ impl Health {
         }
     }
 
-    /// The writer cannot go on.
+    /// Fails the device permanently: its writer cannot continue.
     pub fn give_up(&self, reason: impl Display) {
         *self.reason.lock() = reason.to_string();
         self.state.store(State::Defunct as u8, Ordering::Release);
     }
 
-    /// The device works again, and no entry points to it.
+    /// Reactivates the device. It must work again, and no entry may point to it.
     pub fn recover(&self) {
         let _reason = self.reason.lock();
         if self.state() == State::Failed {
@@ -304,7 +303,7 @@ mod tests {
     fn silent_device_is_read_again_when_it_has_answered() {
         let mut h = Health::new();
         assert!(h.begin_read().is_some());
-        // As if a read had been begun a minute ago, and nothing had been answered since.
+        // Simulates a read that began a minute ago, without any completion since.
         h.epoch = Instant::now() - Duration::from_secs(60);
         h.reads.0.begin(0);
         assert!(h.begin_read().is_none() && h.active());
@@ -323,7 +322,7 @@ mod tests {
         let reads = Reads::default();
         reads.begin(10);
         reads.end(11);
-        // Two threads begin at the same moment, a minute later: whichever comes second sees the time of the first.
+        // Two threads begin at the same moment, a minute later: the second one must see the time of the first.
         for round in 1..2000u64 {
             let now = round * 60_000;
             std::thread::scope(|scope| {

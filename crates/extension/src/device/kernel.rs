@@ -1,4 +1,4 @@
-//! The kernel's asynchronous I/O, as far as bounded reads and queues share it: contexts, how a read is submitted, the ring.
+//! Kernel asynchronous I/O shared by bounded reads and queues: contexts, submission of a read, size of the event ring.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::in_pages;
 
-/// Slots of the process at most.
+/// Limit of slots in the process.
 pub(crate) const MOST_SLOTS: usize = 256;
 
 /// `struct io_event` of linux/aio_abi.h.
@@ -19,22 +19,21 @@ pub(crate) struct Event {
     result2: i64,
 }
 
-/// Contexts of the kernel's asynchronous I/O that were made here: those of the slots, which are kept for the life of the
-/// process, and those of writers. A count: `Relaxed`
-/// everywhere.
+/// Contexts of the kernel's asynchronous I/O that this module has counted: those of the slots, which live as long as the
+/// process, and those of writers. A count: `Relaxed` everywhere.
 static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Contexts of the kernel's asynchronous I/O that the extension has set up in this process, as against those of others in it.
+/// Contexts of the kernel's asynchronous I/O that the extension holds in this process; other components may hold more.
 pub fn aio_contexts() -> usize {
     CONTEXTS.load(Ordering::Relaxed)
 }
 
-/// A context is about to be made: it must never look like somebody else's.
+/// Counts a context before it is created, so that it is never mistaken for a foreign one.
 pub(crate) fn count_context() {
     CONTEXTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A context that was counted was not made, or was given back.
+/// Call when a counted context was not created or has been destroyed.
 pub(crate) fn uncount_context() {
     CONTEXTS.fetch_sub(1, Ordering::Relaxed);
 }
@@ -42,18 +41,18 @@ pub(crate) fn uncount_context() {
 /// `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const PREAD: u16 = 0;
 
-/// What the kernel is asked to read, and where to.
+/// Source and destination of a kernel read.
 #[derive(Clone, Copy)]
 pub(crate) struct Destination {
     pub context: libc::c_ulong,
     pub fd: RawFd,
-    /// In memory of a slot, which stays where it is until the read was answered.
+    /// Memory of a slot, which does not move until the read completes.
     pub memory: u64,
     pub offset: u64,
     pub bytes: u64,
 }
 
-/// Submits a read. It returns when the disk has a free request.
+/// Submits a read. Returns when the disk has a free request.
 pub(crate) fn submit(destination: &Destination, flags: u32) -> io::Result<()> {
     // SAFETY: a structure of numbers, for which zero is a value.
     let mut block: libc::iocb = unsafe { std::mem::zeroed() };
@@ -65,8 +64,8 @@ pub(crate) fn submit(destination: &Destination, flags: u32) -> io::Result<()> {
     block.aio_rw_flags = flags as _;
     let list: [*mut libc::iocb; 1] = [&raw mut block];
     loop {
-        // SAFETY: a valid control block, which the kernel copies; the memory it names belongs to a slot and stays where it
-        // is until the read was answered.
+        // SAFETY: a valid control block, which the kernel copies. The memory that it names belongs to a slot and does not move
+        // until the read completes.
         let result =
             unsafe { libc::syscall(libc::SYS_io_submit, destination.context, 1, list.as_ptr()) };
         if result == 1 {
@@ -79,11 +78,11 @@ pub(crate) fn submit(destination: &Destination, flags: u32) -> io::Result<()> {
     }
 }
 
-/// Bytes of the ring of events that the kernel maps for a context of so many requests: it has room for twice as many, or
-/// eight a processor if that is more, and two more.
+/// Bytes of the event ring that the kernel maps for a context of this many requests. It has room for twice as many events,
+/// or eight per processor if that is more, plus two.
 pub(crate) fn ring_bytes(requests: usize) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let events = (processors * 4).max(requests) * 2 + 2;
-    // In front of them is a header as long as an event.
+    // A header as long as an event precedes them.
     in_pages(((events + 1) * size_of::<Event>()) as u64)
 }

@@ -1,10 +1,10 @@
-//! Several writes of a device under way at once, by the kernel's asynchronous I/O.
+//! Concurrent writes of a device through the kernel's asynchronous I/O.
 //!
-//! Direct I/O only: the rest would be done while it is submitted. Where there is no queue, a writer makes one write
-//! after the other. Submitting may wait for the device, as any write may; it is done by the device's writer alone.
+//! Direct I/O only: otherwise the kernel does the work during the submission. Without a queue, a writer makes one write at a
+//! time. A submission may block on the device, as any write may, so only the device's writer submits.
 //!
-//! What is submitted goes to the kernel in batches: a disk is then notified once for several requests, which on a virtual
-//! machine is a good part of what a request costs.
+//! Requests go to the kernel in batches. The disk is then notified once for several requests. On a virtual machine the
+//! notification is a large part of a request's cost.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -15,14 +15,14 @@ use crate::memory::{add_bounce_bytes, sub_bounce_bytes};
 
 /// Bytes that a writer collects before it writes.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// Writes under way at most.
+/// Limit of writes in flight.
 pub(crate) const DEPTH: usize = 16;
-/// Reads under way at most, besides.
+/// Limit of reads in flight, in addition.
 pub(crate) const READS: usize = 4;
-/// Slots of both: those of reads come after those of writes.
+/// Slots of both: the reads' slots follow the writes' slots.
 const SLOTS: usize = DEPTH + READS;
 
-/// Some memory that is written.
+/// A piece of memory to be written.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub start: *const u8,
@@ -30,27 +30,27 @@ pub(crate) struct Part {
 }
 
 pub(crate) trait Queue: Send {
-    /// Takes on to write these parts, one after the other, at `offset`. It is begun at the latest with [`begin`](Queue::begin) or
-    /// [`land`](Queue::land), which also tells if that fails. `slot` (below `DEPTH`) is told when the write has landed; until
-    /// then it must not be used for another.
+    /// Accepts a write of these parts, contiguously from `offset` on. It starts at the next [`begin`](Queue::begin) or
+    /// [`land`](Queue::land) at the latest; `land` also reports a failed start. `land` returns `slot` (below `DEPTH`) when the
+    /// write has landed. Until then the slot must not be reused.
     ///
     /// # Safety
-    /// The memory stays as it is until the write has landed.
+    /// The memory must not change until the write has landed.
     unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64);
 
-    /// Takes on to read, likewise; `slot` is from `DEPTH` on, below `DEPTH + READS`. False: this queue does not read.
+    /// Accepts a read, likewise; `slot` is in `DEPTH..DEPTH + READS`. False: this queue does not read.
     ///
     /// # Safety
-    /// The memory is left alone until the read has landed.
+    /// Nothing else may use the memory until the read has landed.
     unsafe fn read(&mut self, _slot: usize, _memory: *mut u8, _bytes: usize, _offset: u64) -> bool {
         false
     }
 
-    /// Begins what was submitted.
+    /// Starts the submitted requests.
     fn begin(&mut self) {}
 
-    /// Adds the slots whose requests have landed, with the bytes written or read, in any order. Waits for so many of them, but
-    /// not longer than this.
+    /// Appends the landed slots in any order, with the bytes written or read. Waits for `wanted` of them, but no longer than
+    /// `wait`.
     fn land(&mut self, wanted: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>);
 }
 
@@ -58,38 +58,38 @@ pub(crate) trait Queue: Send {
 const PREAD: u16 = 0;
 const PWRITEV: u16 = 8;
 
-/// The longest sleep in place of a wait that the kernel refuses.
+/// Longest sleep in place of a wait that the kernel refuses.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
 
-/// A context of the kernel.
+/// A context of the kernel's asynchronous I/O.
 pub(crate) struct KernelQueue {
     fd: RawFd,
     context: libc::c_ulong,
-    /// What was submitted and not begun.
+    /// Submitted requests that are not started.
     submitted: Vec<libc::iocb>,
-    /// Of each slot of writes.
+    /// One vector for each write slot.
     vectors: [Vec<libc::iovec>; DEPTH],
-    /// What the kernel has not begun.
+    /// Requests that the kernel refused to start.
     refused: Vec<(usize, io::Error)>,
-    /// Counted of its ring: how many processors there are may change.
+    /// Ring bytes that were counted: the number of processors may change.
     ring: u64,
 }
 
-// SAFETY: control blocks and vectors point to what the caller of `submit` or `read` keeps until it has landed, on whatever
-// thread; of the queue's own they point to memory of the vectors, which does not move with it.
+// SAFETY: control blocks and vectors point to memory that the caller of `submit` or `read` keeps until it has landed, on any
+// thread. Pointers into the queue's own memory point to the heap of `vectors`, which does not move with the queue.
 unsafe impl Send for KernelQueue {}
 
 impl KernelQueue {
-    /// Bytes of its ring of events, which the kernel maps.
+    /// Bytes of its event ring, which the kernel maps.
     pub fn ring() -> u64 {
         ring_bytes(SLOTS)
     }
 
-    /// For a file that is open for direct I/O, and stays open. `None`: the kernel has none to give.
+    /// For a file that is open for direct I/O and stays open. `None`: the kernel refuses a context.
     pub fn new(fd: RawFd) -> Option<KernelQueue> {
         let mut context: libc::c_ulong = 0;
         count_context();
-        // SAFETY: asks for a context; the kernel writes its number.
+        // SAFETY: requests a context; the kernel writes its number.
         let result = unsafe { libc::syscall(libc::SYS_io_setup, SLOTS, &raw mut context) };
         if result != 0 {
             uncount_context();
@@ -145,14 +145,14 @@ impl Queue for KernelQueue {
         let mut rest = &list[..self.submitted.len().min(SLOTS)];
         while !rest.is_empty() {
             let (count, first) = (rest.len() as libc::c_long, rest.as_ptr());
-            // SAFETY: valid control blocks and vectors, which the kernel copies; the memory that they name stays until they
-            // have landed, say the callers of `submit` and `read`.
+            // SAFETY: valid control blocks and vectors, which the kernel copies. The callers of `submit` and `read` keep the
+            // memory that they name until they have landed.
             let begun = unsafe { libc::syscall(libc::SYS_io_submit, self.context, count, first) };
             let error = io::Error::last_os_error();
             let done = match usize::try_from(begun) {
                 Ok(begun) if begun > 0 => begun.min(rest.len()),
                 _ if error.kind() == io::ErrorKind::Interrupted => 0,
-                // It is the first of them that cannot be begun.
+                // The error concerns the first of them.
                 _ => {
                     let at = self.submitted.len() - rest.len();
                     let slot = self.submitted[at].aio_data as usize;
@@ -184,7 +184,7 @@ impl Queue for KernelQueue {
             tv_sec: wait.as_secs() as libc::time_t,
             tv_nsec: wait.subsec_nanos().into(),
         };
-        // SAFETY: room for as many events as are asked for.
+        // SAFETY: there is room for as many events as requested.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -195,8 +195,8 @@ impl Queue for KernelQueue {
                 &raw mut time,
             )
         };
-        // An interruption (signals are blocked) is as good as a wait that was too short. Whoever refuses the call altogether does
-        // not wait, and the writer must not spin.
+        // An interruption (signals are blocked) is equivalent to a shorter wait. If the kernel refuses the call altogether, it
+        // does not wait, and the writer must not spin.
         let count = usize::try_from(count).unwrap_or_else(|_| {
             let error = io::Error::last_os_error();
             if least > 0 && error.kind() != io::ErrorKind::Interrupted {
@@ -213,9 +213,9 @@ impl Queue for KernelQueue {
 }
 
 impl Drop for KernelQueue {
-    /// Waits for what is under way.
+    /// Waits for all requests in flight.
     fn drop(&mut self) {
-        // SAFETY: the context is ours, and not used any more.
+        // SAFETY: the context belongs to this queue and is not used afterwards.
         unsafe {
             libc::syscall(libc::SYS_io_destroy, self.context);
         }
@@ -236,7 +236,7 @@ mod tests {
         let Some(queue) = KernelQueue::new(file.as_raw_fd()) else {
             return;
         };
-        // A context is named by the address of its ring.
+        // The number of a context is the address of its ring.
         let start = format!("{:08x}-", queue.context);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();
@@ -264,7 +264,7 @@ mod tests {
         // SAFETY: the arrays live until all has landed.
         unsafe {
             queue.submit(0, &[part], 0);
-            // No offset of a file.
+            // Not a valid file offset.
             queue.submit(1, &[part], u64::MAX - 4096);
             queue.submit(2, &[part, part], 8192);
         }

@@ -1,9 +1,9 @@
-//! How fast a device takes writes, and whether it lags behind the others.
+//! Write speed of a device, and detection of devices that lag behind the others.
 //!
-//! A moving average of the time of a write, made comparable over lengths: the time is divided by the bytes and what a write
-//! costs whatever its length, told in bytes. A device lags if its average is more than twice the best of the others, with
-//! something to spare for devices that are all fast, or if a write has been under way for very long. It is back among the
-//! others at half as much again as the best. What follows from it: [`crate::spread`].
+//! The measure is a moving average of the time of a write, normalised to one length. The time is divided by the bytes plus
+//! the fixed cost of a write, which is expressed in bytes. A device lags if its average exceeds twice the best average plus
+//! a tolerance for devices that are all fast, or if a write has been in flight for very long. It no longer lags at one and
+//! a half times the best average. [`crate::spread`] uses the result.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 use super::health::Health;
 use crate::measure::averaged;
 
-/// A write is counted as so many bytes longer than it is.
+/// Fixed cost of a write, in bytes.
 const FIXED_BYTES: u64 = 128 << 10;
 /// Weight of a new write in the average is 2^-WEIGHT.
 const WEIGHT: u32 = 3;
-/// Averages are of writes of this length, in nanoseconds.
+/// Bytes of the write to which times are normalised.
 const USUAL: u64 = 256 << 10;
-/// Devices this near to the best do not lag, whatever the ratio.
+/// Devices within this many nanoseconds of the best do not lag, whatever the ratio.
 const NEAR: u64 = 500_000;
-/// A write under way for so long, and four times the best average, means that its device lags.
+/// A device lags if a write is in flight for longer than this, and for longer than four times the best average.
 const LONG: Duration = Duration::from_millis(100);
-/// A device that has not completed a write for so long takes none.
+/// A device that has not completed a write for this long counts as taking none.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// `Relaxed` everywhere: each stands for itself, and older ones do no harm.
+/// `Relaxed` everywhere: the values are independent, and outdated ones do no harm.
 pub(crate) struct Speed {
     epoch: Instant,
     /// Average nanoseconds of a write; 0: nothing was written yet.
     average: AtomicU64,
-    /// When the write that is under way began, nanoseconds after the epoch; 0: none is.
+    /// Start of the oldest write in flight, in nanoseconds since `epoch`; 0: there is none.
     began: AtomicU64,
     lags: AtomicBool,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Speed {
 impl Speed {
     pub fn new() -> Speed {
         Speed {
-            // Tests say that a write has been under way for longer than they have run.
+            // Tests set the start of a write to a time before they began.
             epoch: Instant::now() - Duration::from_secs(if cfg!(test) { 60 } else { 0 }),
             average: AtomicU64::new(0),
             began: AtomicU64::new(0),
@@ -45,7 +45,7 @@ impl Speed {
         }
     }
 
-    /// By the device's writer, around a write.
+    /// Measures a write. Called by the device's writer.
     pub fn measured<R>(&self, bytes: usize, write: impl FnOnce() -> R) -> R {
         let began = self.now().max(1);
         self.began.store(began, Ordering::Relaxed);
@@ -55,12 +55,12 @@ impl Speed {
         result
     }
 
-    /// By the device's writer: one of several writes has landed, which was begun then.
+    /// Records one of several concurrent writes, which started at `began`. Called by the device's writer.
     pub fn landed(&self, bytes: usize, began: Instant) {
         self.note(bytes, began.elapsed().as_nanos() as u64);
     }
 
-    /// By the device's writer: when the oldest of the writes under way was begun.
+    /// Sets the start of the oldest write in flight. Called by the device's writer.
     pub fn set_oldest(&self, began: Option<Instant>) {
         let began = began.map_or(0, |began| {
             (began.saturating_duration_since(self.epoch).as_nanos() as u64).max(1)
@@ -93,12 +93,12 @@ impl Speed {
         self.lags.load(Ordering::Relaxed)
     }
 
-    /// How long a device that takes no writes has not completed one, as on a file system that is frozen. Reads may be well meanwhile.
+    /// Age of the oldest write in flight, if it exceeds `SILENT`, as on a frozen file system. Reads may still succeed.
     pub fn silence(&self) -> Option<Duration> {
         Some(self.under_way()).filter(|&time| time > SILENT)
     }
 
-    /// Time for which a write has been under way.
+    /// Age of the oldest write in flight.
     fn under_way(&self) -> Duration {
         match self.began.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -107,7 +107,7 @@ impl Speed {
     }
 }
 
-/// Compares the devices. By any writer, now and then.
+/// Compares the devices. Any writer calls it now and then.
 pub(crate) fn compare<'a>(devices: impl Iterator<Item = (&'a Speed, &'a Health)> + Clone) {
     if devices.clone().count() < 2 {
         return;

@@ -1,4 +1,4 @@
-//! What the engine needs of a cache file once it is open: reads and writes at offsets. Tests put a faulty one in between.
+//! I/O interface of an open cache file: reads and writes at offsets. Tests insert a faulty implementation.
 
 use std::fs::File;
 use std::io;
@@ -10,15 +10,15 @@ use rustix::fs::OFlags;
 use super::queue::{KernelQueue, Queue};
 
 pub(crate) trait Storage: Send + Sync {
-    /// As pread: may come short.
+    /// As pread: may be short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// As pwrite: may come short.
+    /// As pwrite: may be short.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
-    /// Bytes of the file, and the names it has.
+    /// Bytes of the file, and its number of names.
     fn facts(&self) -> io::Result<(u64, u64)>;
     fn raw_fd(&self) -> RawFd;
-    /// For several writes at once, good as long as the storage is; `None`: one after the other. `threaded`: the writer has a
-    /// thread of its own, and need not do the same each time.
+    /// A queue for concurrent writes, valid as long as the storage is; `None`: writes are made one at a time. `threaded`: the
+    /// writer has its own thread, and need not be deterministic.
     fn queue(&self, _threaded: bool) -> Option<Box<dyn Queue>> {
         None
     }
@@ -98,7 +98,7 @@ pub(crate) fn write_all(
     Ok(())
 }
 
-/// In place of a file that has been let go.
+/// Placeholder for a released file.
 pub(crate) struct Closed;
 
 impl Storage for Closed {

@@ -1,19 +1,20 @@
-//! Who may submit a read to a device, so that nobody who waits for a page is caught in the kernel.
+//! Decides which thread submits a read, so that no thread that waits for a page blocks inside the kernel.
 //!
-//! `io_submit` does not return while the disk has no free request, and a disk that hangs has none once its requests are all
-//! under way. `RWF_NOWAIT` alone does not help: it keeps the caller from waiting for the lock of the file, which a write may
-//! hold, but ext4, XFS and whatever else goes through iomap do not pass it on to the block layer (seen on 6.18, in
-//! `blk_mq_get_tag`; a block device itself answers EAGAIN).
+//! `io_submit` does not return while the disk has no free request. A hanging disk has none once all its requests are in
+//! flight. `RWF_NOWAIT` alone does not help. It only avoids the wait for the file's lock, which a write may hold. ext4, XFS
+//! and other iomap file systems do not pass it on to the block layer (seen on 6.18, in `blk_mq_get_tag`). A block device
+//! itself answers EAGAIN.
 //!
-//! So what we have under way at a device is counted, and a thread that waits for a page submits its read itself only while
-//! that is less than half of the requests that the disk has ([`request_slots`]). Beyond that, or where the kernel would have
-//! waited (EAGAIN), it hands the read to the device's [`Submitter`], a thread of ours that may be caught instead, and waits for it
-//! no longer than for the disk. Somebody who submits by himself, as a server does, is turned away instead.
+//! So the extension counts its requests in flight at each device. A waiting thread submits its own read only while that
+//! count is less than half of the disk's requests ([`request_slots`]). Beyond that, or where the kernel would have blocked
+//! (EAGAIN), it hands the read to the device's submitter thread ([`Submissions::work`]), which may block in its place. The
+//! waiting thread waits for the submission and the disk no longer than its bound. A caller that submits on its own, such as
+//! a server, is rejected instead.
 //!
-//! Others use the same disk, so its requests may be taken although we have few: then no more than [`MOST_SUBMITTING`]
-//! threads are caught at a time.
+//! Other processes use the same disk, so its requests may be exhausted although this count is low. Then at most
+//! [`MOST_SUBMITTING`] threads block at a time.
 //!
-//! Locks: the orders, then a handover; nothing else under either.
+//! Lock order: `orders`, then a handover; nothing else is locked under either.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,15 +32,14 @@ use super::file::CacheFile;
 use super::kernel::{Destination, MOST_SLOTS, submit};
 use crate::statistics::{Counter, Padded};
 
-/// Threads that submit to a device by themselves at the same time.
+/// Limit of threads that submit directly to a device at the same time.
 const MOST_SUBMITTING: u64 = 4;
-/// Under way at most, for a read to be submitted by whoever wants it, where it is not known how many requests the disk has: a
-/// quarter of what the smallest have.
+/// Limit for direct submission where the disk's number of requests is unknown: a quarter of what the smallest disks have.
 const UNKNOWN_LIMIT: u32 = 8;
-/// Of a write, what is likely to be one request of the disk.
+/// Bytes of a write that are likely to become one disk request.
 const WRITE_PIECE: usize = 128 << 10;
 
-/// Requests of the disk that a write of so many bytes is likely to be.
+/// Estimated disk requests of a write of this many bytes.
 pub(crate) fn requests(bytes: usize) -> usize {
     bytes.div_ceil(WRITE_PIECE)
 }
@@ -47,22 +47,22 @@ pub(crate) fn requests(bytes: usize) -> usize {
 const ONE: u64 = 1;
 const SUBMITTING: u64 = 1 << 32;
 
-/// What is under way at a device.
+/// Requests in flight at a device, and the orders for its submitter thread.
 ///
-/// `state` is all that its exchanges tell each other: each is the pair of the one before it (`AcqRel`). `limit`, `slots` and
-/// `without_flag` stand for themselves: `Relaxed`.
+/// `state` carries all information between its exchanges: each pairs with the previous one (`AcqRel`). `limit`, `slots` and
+/// `without_flag` are independent values: `Relaxed`.
 pub(crate) struct Submissions {
-    /// Requests of ours under way in the low half, threads that submit one by themselves just now in the high half.
+    /// Low half: our requests in flight. High half: threads that are just submitting a read directly.
     state: AtomicU64,
-    /// Requests of ours under way from which on nobody submits by himself.
+    /// From this number of our requests in flight on, reads go to the submitter thread.
     limit: AtomicU32,
-    /// Requests that the disk has; 0: not known.
+    /// Requests of the disk; 0: unknown.
     pub slots: AtomicU32,
     /// The file system refuses `RWF_NOWAIT`, or does not read with it.
     without_flag: AtomicBool,
-    /// Reads that were not made because the disk could take no more just then.
+    /// Reads rejected because the disk had no request to spare.
     pub busy: Counter,
-    /// Reads that the device's thread was to submit.
+    /// Reads handed to the submitter thread.
     handed_over: Counter,
     orders: Mutex<Orders>,
     news: Condvar,
@@ -70,11 +70,11 @@ pub(crate) struct Submissions {
 
 struct Orders {
     waiting: VecDeque<Order>,
-    /// There is a thread that takes them.
+    /// A submitter thread takes the orders.
     served: bool,
 }
 
-/// A read that somebody wants submitted.
+/// A read to be submitted by the submitter thread.
 pub(crate) struct Order {
     pub destination: Destination,
     pub slot: usize,
@@ -99,7 +99,7 @@ impl Submissions {
         }
     }
 
-    /// The file was opened.
+    /// Call when the file has been opened.
     pub fn begin_with(&self, file: BorrowedFd<'_>) {
         self.set_slots(request_slots(file));
         let without = !reads_without_waiting(file);
@@ -112,7 +112,7 @@ impl Submissions {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Flags for a request that must not wait for others in the kernel.
+    /// Flags for a request that must not block in the kernel.
     pub fn flags(&self) -> u32 {
         if self.without_flag.load(Ordering::Relaxed) {
             0
@@ -121,13 +121,13 @@ impl Submissions {
         }
     }
 
-    /// The file system does not know the flag.
+    /// Call when the file system rejects the flag.
     pub fn leave_flag_out(&self) {
         self.without_flag.store(true, Ordering::Relaxed);
     }
 
-    /// One more read is under way, until [`end`](Submissions::end). Whether the caller may submit it, and then says
-    /// [`submitted`](Submissions::submitted).
+    /// Counts a read as in flight until [`end`](Submissions::end). Returns whether the caller may submit it. If so, it calls
+    /// [`submitted`](Submissions::submitted) afterwards.
     pub fn begin(&self) -> bool {
         let before = self.state.fetch_add(ONE | SUBMITTING, Ordering::AcqRel);
         let few = (before as u32) < self.limit.load(Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Submissions {
         self.state.fetch_sub(ONE, Ordering::AcqRel);
     }
 
-    /// Counts a write while it is made.
+    /// Counts a write as in flight while the closure runs.
     pub fn during_write<R>(&self, bytes: usize, write: impl FnOnce() -> R) -> R {
         self.begin_write(bytes);
         let result = write();
@@ -154,30 +154,30 @@ impl Submissions {
         result
     }
 
-    /// A write of so many bytes is under way, until [`end_write`](Submissions::end_write).
+    /// Counts a write as in flight until [`end_write`](Submissions::end_write).
     pub fn begin_write(&self, bytes: usize) {
         self.state
             .fetch_add(requests(bytes) as u64, Ordering::AcqRel);
     }
 
-    /// A write that was begun with as many bytes has landed.
+    /// Ends a write that was begun with the same `bytes`.
     pub fn end_write(&self, bytes: usize) {
         self.state
             .fetch_sub(requests(bytes) as u64, Ordering::AcqRel);
     }
 
-    /// Requests that writes may have under way: half of what is ours, so that reads are not turned away for them.
+    /// Limit of the requests of writes in flight: half of our share, so that writes do not cause reads to be rejected.
     pub fn most_of_writes(&self) -> usize {
         self.limit.load(Ordering::Relaxed) as usize / 2
     }
 
-    /// Requests of ours under way.
+    /// Our requests in flight.
     #[cfg(test)]
     pub fn under_way(&self) -> u32 {
         self.state.load(Ordering::Acquire) as u32
     }
 
-    /// Has a read submitted by the device's thread, and waits for that. Gives the order back if there is no such thread.
+    /// Hands a read to the submitter thread and waits for its submission. Without such a thread, returns the order.
     pub fn hand_over(&self, order: Order, until: Instant) -> Result<Handed, Order> {
         let slot = order.slot;
         let handover = &HANDOVERS[slot].0;
@@ -204,7 +204,7 @@ impl Submissions {
         })
     }
 
-    /// Takes an order back, unless it was taken.
+    /// Takes an order back, unless the submitter thread has already taken it.
     fn withdraw(&self, slot: usize) -> Handed {
         let mut orders = self.orders.lock();
         let at = orders.waiting.iter().position(|order| order.slot == slot);
@@ -232,27 +232,27 @@ impl Submissions {
         }
     }
 
-    /// There will be a thread that takes orders.
+    /// Accepts orders from now on. Call before the submitter thread starts.
     pub fn serve(&self) {
         let mut orders = self.orders.lock();
         orders.waiting.reserve(MOST_SLOTS);
         orders.served = true;
     }
 
-    /// Ends the thread, once it has submitted what was ordered.
+    /// Ends the thread, once it has submitted the remaining orders.
     pub fn stop(&self) {
         self.orders.lock().served = false;
         self.news.notify_all();
     }
 
-    /// Body of the thread.
+    /// Body of the submitter thread.
     pub fn work(&self) {
         while let Some(order) = self.next() {
             self.submit_for(&order);
         }
     }
 
-    /// It may wait as long as the disk likes.
+    /// May block as long as the disk does.
     pub fn submit_for(&self, order: &Order) {
         let stage = match submit(&order.destination, 0) {
             Ok(()) => Stage::Submitted,
@@ -263,7 +263,7 @@ impl Submissions {
         handover.changed.notify_one();
     }
 
-    /// For people: what limits reads of the device; empty if nothing is special.
+    /// Status text for administrators: limits of the device's reads; empty if there are none.
     pub fn describe(&self) -> &'static str {
         if self.without_flag.load(Ordering::Relaxed) {
             "; its file system does not read with RWF_NOWAIT"
@@ -273,15 +273,15 @@ impl Submissions {
     }
 }
 
-/// What became of an order.
+/// Outcome of an order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Handed {
     Submitted,
     /// With this errno.
     Refused(i32),
-    /// Not in time, and nobody will submit it.
+    /// Not submitted in time, and withdrawn.
     Withdrawn,
-    /// Not in time: the thread is caught with it.
+    /// Not submitted in time: the submitter thread is blocked with it.
     Caught,
 }
 
@@ -292,7 +292,7 @@ enum Stage {
     Refused(i32),
 }
 
-/// Between whoever reads into a slot and the thread that submits.
+/// Shared by the reader of a slot and the submitter thread.
 struct Handover {
     stage: Mutex<Stage>,
     changed: Condvar,
@@ -305,7 +305,7 @@ static HANDOVERS: [Padded<Handover>; MOST_SLOTS] = [const {
     })
 }; MOST_SLOTS];
 
-/// Of a slot's last order: `Some(true)` if it was submitted, `Some(false)` if it was refused, `None` if neither yet.
+/// State of a slot's last order: `Some(true)`: submitted; `Some(false)`: refused; `None`: still waiting.
 pub(crate) fn was_submitted(slot: usize) -> Option<bool> {
     match *HANDOVERS[slot].0.stage.lock() {
         Stage::Waiting => None,
@@ -314,7 +314,7 @@ pub(crate) fn was_submitted(slot: usize) -> Option<bool> {
     }
 }
 
-/// Requests that the disk below a file can have under way, as far as the kernel tells: the least of all disks that it lies on.
+/// Requests that the disk under a file can have in flight, according to the kernel; the minimum if there are several disks.
 fn request_slots(file: BorrowedFd<'_>) -> Option<u32> {
     let device = rustix::fs::fstat(file).ok()?.st_dev;
     let (major, minor) = (libc::major(device), libc::minor(device));
@@ -325,7 +325,7 @@ fn request_slots(file: BorrowedFd<'_>) -> Option<u32> {
     of_disk(major, minor)
         .or_else(|| number_in(format!("/sys/fs/fuse/connections/{minor}/max_background").as_ref()))
         .or_else(|| {
-            // Some file systems have numbers of their own: the mount tells the disk.
+            // Some file systems use private device numbers. The mount names the disk.
             let source = source_of_mount(file)?;
             let disk = source.metadata().ok()?.rdev();
             of_disk(libc::major(disk), libc::minor(disk))
@@ -337,7 +337,7 @@ fn number_in(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Of a disk, or a partition, in `/sys`; of what it is made of, if that is so.
+/// Requests of a disk or partition in `/sys`; for a stacked device, the minimum of the devices below it.
 fn slots_of_disk(folder: &Path, depth: u32) -> Option<u32> {
     const DEEPEST: u32 = 8;
     let below: Vec<PathBuf> = std::fs::read_dir(folder.join("slaves"))
@@ -353,7 +353,7 @@ fn slots_of_disk(folder: &Path, depth: u32) -> Option<u32> {
         .min()?
 }
 
-/// The block device that the file system of a file is mounted from.
+/// The block device that the file's file system is mounted from.
 fn source_of_mount(file: BorrowedFd<'_>) -> Option<PathBuf> {
     let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let mount = facts
@@ -368,12 +368,12 @@ fn source_of_mount(file: BorrowedFd<'_>) -> Option<PathBuf> {
     source.starts_with("/dev/").then(|| PathBuf::from(source))
 }
 
-/// Whether the kernel would have waited for something.
+/// Whether the kernel would have blocked.
 pub(crate) fn would_wait(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAGAIN)
 }
 
-/// Whether a request may have been refused for its flag.
+/// Whether the flag may be the reason for this refusal.
 pub(crate) fn is_flag_refused(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::EINVAL)
 }

@@ -1,13 +1,13 @@
-//! Where tests let a thread die between two stores, or leave out a rule. Otherwise nothing.
+//! Test hooks that stop a thread between two stores, or disable a rule. No effect outside tests.
 
-/// A rule that can be left out, to show that the tests notice.
+/// A rule that a test can disable, to prove that the tests detect its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     /// The mark of an entry is stored last.
     MarkLast,
-    /// A place is cleared before another entry is written there.
+    /// A way is cleared before another entry is written there.
     ClearBefore,
-    /// What moves leaves its old place before it is entered in the new one.
+    /// A moved entry leaves its old way before it is inserted in the new one.
     ClearFirst,
 }
 

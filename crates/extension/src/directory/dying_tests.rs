@@ -1,8 +1,8 @@
-//! What a directory looks like after a death in the middle of a change.
+//! State of a directory after a crash in the middle of a change.
 //!
-//! Two tests. One dies at each single store of each of many changes. The other is a process that changes a directory in shared
-//! memory and is killed, again and again; it looks at the very instructions. What survives is held against the entries
-//! before and after the change that was under way.
+//! One test stops at each single store of many changes. The other test repeatedly kills a process that changes a
+//! directory in shared memory, and so covers every instruction. Both compare the surviving entries with the entries
+//! before and after the interrupted change.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::memory::Mapped;
 use crate::page::{FileId, PageId, mix64};
 
 thread_local! {
-    /// Stores until this thread is dead.
+    /// Stores that remain until this thread stops.
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
-    /// A store was wanted after that.
+    /// Whether the thread attempted a store after that.
     static DIED: Cell<bool> = const { Cell::new(false) };
     static LEFT_OUT: Cell<Option<Rule>> = const { Cell::new(None) };
 }
@@ -33,12 +33,12 @@ pub(in crate::directory) fn leaves_out(rule: Rule) -> bool {
     LEFT_OUT.get() == Some(rule)
 }
 
-/// Makes the `index`th change of a stream, which follows from its seed and the directory. Allocates nothing.
+/// Makes change number `index` of a sequence, determined by the seed and the directory. Allocates no memory.
 fn change(directory: &mut Directory, seed: u64, index: u64) {
     let random = mix64(seed ^ mix64(index + 1));
     let number = (random >> 16) as u32 % (2 * directory.capacity() as u32);
     let key = directory.key(PageId::new(FileId(number % 7), number));
-    // Each entry differs from all others in each of its parts.
+    // Each entry differs from all others in every field.
     let new = Entry {
         check: mix64(random) as u32,
         location: random as u32,
@@ -69,7 +69,7 @@ fn change(directory: &mut Directory, seed: u64, index: u64) {
     }
 }
 
-/// Entries by what they say of their page. What the clock says does not matter.
+/// Entries by identity. The clock is irrelevant.
 type Entries = BTreeMap<u64, Entry>;
 
 fn entries(directory: &Directory) -> Result<Entries, String> {
@@ -84,7 +84,7 @@ fn entries(directory: &Directory) -> Result<Entries, String> {
     twice.map_or(Ok(entries), Err)
 }
 
-/// What survived a death between two states.
+/// Checks the entries that survived a crash between two states.
 fn judge(before: &Entries, after: &Entries, survived: &Directory) -> Result<(), String> {
     let survived = entries(survived)?;
     for (page, entry) in &survived {
@@ -107,7 +107,7 @@ fn judge(before: &Entries, after: &Entries, survived: &Directory) -> Result<(), 
     }
 }
 
-/// A directory in memory of its own with the contents of another.
+/// A private copy of another directory.
 fn copy(of: &Directory) -> Directory {
     let mut buckets = Mapped::new(of.buckets.len()).expect("memory");
     buckets.clone_from_slice(&of.buckets);
@@ -119,7 +119,7 @@ fn copy(of: &Directory) -> Directory {
     }
 }
 
-/// Dies at each store of so many changes. How many deaths it was.
+/// Crashes at each store of `changes` changes. Returns the number of crashes.
 fn die_at_each_store(capacity: u64, changes: u64, seed: u64) -> Result<u64, String> {
     let mut directory = Directory::new(capacity).expect("memory");
     let mut deaths = 0;
@@ -165,11 +165,11 @@ fn a_rule_that_is_left_out_is_noticed() {
     }
 }
 
-/// Changes that a process makes at most before it ends by itself.
+/// Maximum number of changes before the process exits, should the kill fail.
 const MOST_CHANGES: u64 = 1 << 20;
 
-/// Changes a directory in shared memory, counts in `made` what is complete, and never returns. To be called in a process of its
-/// own, where nothing is allocated.
+/// Changes a directory in shared memory, counts completed changes in `made`, and never returns. Call it in a forked
+/// process; it allocates no memory.
 fn change_until_killed(directory: &mut Directory, seed: u64, made: &AtomicU64) -> ! {
     let first = made.load(Ordering::SeqCst);
     for index in first..first + MOST_CHANGES {
@@ -178,11 +178,11 @@ fn change_until_killed(directory: &mut Directory, seed: u64, made: &AtomicU64) -
         made.store(index + 1, Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
     }
-    // SAFETY: ends this process, without what the parent has registered for its own end.
+    // SAFETY: ends this process without running the parent's exit handlers.
     unsafe { libc::_exit(0) }
 }
 
-/// Kills so many processes, one after the other, in the middle of changes to the same directory.
+/// Kills `deaths` processes, one after the other, in the middle of changes to the same directory.
 fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut directory = Directory::new(capacity).expect("memory");
@@ -208,13 +208,13 @@ fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), Str
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        // SAFETY: our own child, which nobody else waits for.
+        // SAFETY: our own child; no other code waits for it.
         let ended = unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0)
         };
         assert_eq!(ended, child);
-        // What was complete is made once more, in memory that nobody dies in.
+        // Repeat the completed changes in private memory, where no crash happens.
         let complete = made.load(Ordering::SeqCst);
         (first..complete).for_each(|index| change(&mut replayed, seed, index));
         let before = entries(&replayed)?;
@@ -222,7 +222,7 @@ fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), Str
         let after = entries(&replayed)?;
         judge(&before, &after, &directory)
             .map_err(|fault| format!("death {death} at change {complete}, seed {seed}: {fault}"))?;
-        // As whoever comes after finds it.
+        // As the next process finds it.
         directory.used = 0;
         let mut used = 0;
         directory.for_each(|_, _| used += 1);

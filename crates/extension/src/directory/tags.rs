@@ -1,7 +1,7 @@
-//! The groups of a directory's entries, beside it: four bits for each place, and how many entries each group has.
+//! Groups of a directory's entries, in an array beside it: four bits per way, and the number of entries per group.
 //!
-//! There only while there are rules that need it, so a directory without them is as small and fast as ever. Not part of what outlives
-//! the process: an entry that was there before is of no group until it is hit, when whoever asks says of which group it is.
+//! The array exists only while rules need it, so a directory without groups pays neither memory nor time. It does not
+//! outlive the process. A persisted entry belongs to no group until a hit, when the caller passes the group.
 
 use std::io;
 
@@ -11,28 +11,28 @@ use crate::memory::{Mapped, Zeroable, in_pages};
 const BITS: u32 = 4;
 const MASK: u32 = (1 << BITS) - 1;
 
-/// Of a bucket.
+/// The tags of one bucket.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Word(u32);
 
-// SAFETY: an integer; zero says that all its entries are of no group.
+// SAFETY: an integer; zero means that none of its entries belongs to a group.
 unsafe impl Zeroable for Word {}
 
 pub(crate) struct Tags {
     words: Mapped<Word>,
-    /// By number. That of [`Group::NORMAL`] is not kept.
+    /// By group number. [`Group::NORMAL`] is not counted.
     counts: [u64; Group::COUNT],
 }
 
 impl Tags {
-    /// Bytes of memory for a directory of so many buckets.
+    /// Bytes of memory for a directory of `buckets` buckets.
     pub fn memory_needed(buckets: u64) -> u64 {
         in_pages(buckets * size_of::<Word>() as u64)
     }
 
     /// # Errors
-    /// If there is no memory.
+    /// If memory allocation fails.
     pub fn new(buckets: usize) -> io::Result<Tags> {
         Ok(Tags {
             words: Mapped::new(buckets)?,

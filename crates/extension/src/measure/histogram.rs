@@ -1,4 +1,4 @@
-//! How long something took, as counts of latencies from which any quantile can be told.
+//! Latency histogram: counts from which any quantile can be estimated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 const SUB_BUCKETS: usize = 4;
 const BUCKETS: usize = 40 * SUB_BUCKETS;
 
-/// Histogram of latencies on atomics: powers of two of nanoseconds, each cut into four; values up to 18 minutes.
+/// Latency histogram on atomics. A bucket is a quarter of a power of two in nanoseconds; values up to 18 minutes.
 pub struct LatencyHistogram {
     counts: Box<[AtomicU64; BUCKETS]>,
     nanos: AtomicU64,
@@ -35,7 +35,7 @@ impl LatencyHistogram {
         }
     }
 
-    /// `Relaxed` here and in `snapshot`: counters that stand for themselves.
+    /// `Relaxed` here and in `snapshot`: counters that order no other memory.
     pub fn record(&self, nanos: u64) {
         self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
@@ -56,7 +56,8 @@ impl LatencyHistogram {
 }
 
 impl HistogramSnapshot {
-    /// Microseconds below which the share `q` (0..=1) of the values lies, interpolated within a bucket; 0 if there are none.
+    /// Microseconds below which the share `q` (0..=1) of the values is, interpolated within a bucket; 0 if there are
+    /// none.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -87,7 +88,7 @@ impl HistogramSnapshot {
         }
     }
 
-    /// What was recorded since `earlier`.
+    /// Values recorded since `earlier`.
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         let old = earlier.counts.iter().copied().chain(std::iter::repeat(0));
         HistogramSnapshot {
@@ -102,7 +103,7 @@ impl HistogramSnapshot {
         }
     }
 
-    /// (upper bound in nanoseconds, count) of each bucket that holds something.
+    /// (upper bound in nanoseconds, count) of each non-empty bucket.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         let filled = self
             .counts
@@ -124,7 +125,7 @@ fn bucket(nanos: u64) -> usize {
     ((power - 1) * SUB_BUCKETS + sub).min(BUCKETS - 1)
 }
 
-/// Nanoseconds from (inclusive) and to (exclusive).
+/// Lower (inclusive) and upper (exclusive) bound in nanoseconds.
 fn bounds(bucket: usize) -> (f64, f64) {
     let low = |b: usize| {
         if b < SUB_BUCKETS {

@@ -1,15 +1,18 @@
-//! Hit density, learned: a page is worth what pages in its state have brought, for each moment that they stayed.
+//! Learned hit density: the score of a page is the hits per unit of residence time that pages in the same state have
+//! brought.
 //!
-//! The state is what a counter remembers of the page ([`counters`]): how often it was read of late, how long ago, whether it was
-//! written since, and whether pages of its file usually are. What each state brings is learned from the stream ([`model`]), by all
-//! instances together. No rule says what a count or a write means; two loads may mean the opposite by them.
+//! The state is the content of the page's counter ([`counters`]): recent read count, time since the last read, whether
+//! it was written since, and whether pages of its file usually are. The [`model`] learns the hits of each state from
+//! the reads of all instances together. No fixed rule rates a count or a write, because two workloads may need opposite
+//! ratings.
 //!
-//! Who has to go is the lowest of the entries in the bucket under a hand, and of one more: who came out second in the last search, or
-//! lowest if it could stay. A page gets in if it is worth clearly more. When that is hopeless most searches are spared.
-//! A page that was written is asked like one that was read, so pages that are written back come in when they are written.
+//! The victim is the lowest-scored entry of the bucket under a moving hand and of one carried entry. The carried entry
+//! is the runner-up of the last search, or its lowest entry if that was not evicted. A page is admitted if its score
+//! clearly exceeds the victim's. For hopeless candidates most searches are skipped. Written pages compete by the same
+//! rule as read pages, so written-back pages are admitted when they are written.
 //!
-//! If a shadow of LRU ([`shadow`]) finds more than is found here, the working set has changed. Then for three cache sizes of
-//! reads everything that is read gets in, and who has to go is who was not read for longest.
+//! If a shadow of LRU ([`shadow`]) finds more pages than this policy, the working set has changed. Then for three cache
+//! sizes of reads every read page is admitted, and the victim is the least recently read page.
 
 mod counters;
 mod model;
@@ -28,37 +31,38 @@ use model::{AGES, Model, Tally};
 use shadow::{Recency, Shadow};
 use state::WAYS;
 
-/// Quarters of a byte of counters for each page that the instance can hold: normally, and when memory is scarce. A quarter more
-/// is the shadow's.
+/// Quarters of a byte of counters for each page of the instance's capacity: normally, and when memory is scarce. The
+/// shadow takes one quarter more.
 const QUARTERS: u64 = 18;
 const LEAST_QUARTERS: u64 = 7;
-/// How many times its worth a page counts that the rules prefer.
+/// Factor on the score of a preferred page.
 const PREFERENCE: f32 = 3.0;
-/// Entries that a search should see while the working set changes; buckets that a search passes at most.
+/// Number of entries that a search should see while the working set changes; maximum number of buckets of a search.
 const SEEN_IN_CHANGE: usize = 8;
 const MOST_BUCKETS: usize = 64;
-/// Reads after which the pages of another set are looked at.
+/// Reads between two samples of a set of counters.
 const LOOK_EVERY: u64 = 16;
-/// Reads after which the entries of another bucket are looked at.
+/// Reads between two samples of a bucket's entries.
 const FORGOTTEN_EVERY: u64 = 64;
-/// Multiples of it pass by all buckets, and by neighbours at different times.
+/// Multiples of it visit all buckets, and neighbours at different times.
 const TURN: u32 = 0x9e37_79b1;
-/// Age of an entry that was without a counter for longest.
+/// Age of the entries that lost their counters first.
 const OLDEST: u8 = AGES as u8 - 1;
-/// Clock of an entry whose page was just read: a high clock is a hot page.
+/// Clock of an entry whose page was just read. A high clock means a hot page.
 const JUST_READ: u8 = OLDEST;
-/// Parts of the instance's pages of reads after which the model hears of them, and reads at least: that takes some 2,500 instructions.
+/// The instance reports to the model after this part of its pages in reads, and after a minimum number of reads. A
+/// report costs some 2,500 instructions.
 const TELL_PART: u64 = 16;
 const LEAST_TELL: u64 = 256;
 
-/// An entry, wherever it is when it is needed.
+/// Reference to an entry that survives a move of the hand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Known {
     bucket: u32,
     location: u32,
 }
 
-/// The two that a search found to be worth least.
+/// The two lowest-scored entries of a search.
 #[derive(Default)]
 struct Found {
     lowest: Option<(f32, Known)>,
@@ -71,15 +75,15 @@ pub(crate) struct Density {
     tally: Tally,
     model: Arc<Model>,
     tell_every: u64,
-    /// Where the next search begins.
+    /// Start of the next search.
     bucket: u32,
     carried: Option<Known>,
-    /// The page that has to go for the one that was let in last.
+    /// Victim for the last admitted page.
     chosen: Option<Known>,
-    /// Moving average of what victims were worth.
+    /// Moving average of the victims' scores.
     victims: f32,
     hopeless: u32,
-    /// Buckets that were looked at.
+    /// Number of sampled buckets.
     looked: u32,
 }
 
@@ -94,7 +98,7 @@ impl Density {
         self.model.score(self.counters.look_up(place))
     }
 
-    /// Of a page that has this entry. Its counter may be gone, and it may be read all the same.
+    /// Score of a page with this entry. The page may be read although its counter is gone.
     fn worth_of_cached(&self, identity: u64, entry: Entry) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         match self.counters.look_up(place) {
@@ -103,14 +107,14 @@ impl Density {
         }
     }
 
-    /// Sees which pages of a bucket are cached without a counter. The clock of an entry falls each time that it is seen so.
+    /// Samples the cached pages of a bucket that have no counter. Each such sample decrements the entry's clock.
     fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
         self.tally.cached = places.without_limit();
         let buckets = places.buckets();
         self.looked = self.looked.wrapping_add(1);
         let turned = u64::from(self.looked.wrapping_mul(TURN));
         let bucket = ((turned * u64::from(buckets)) >> 32) as u32;
-        // A bucket has its turn less often than a set of counters.
+        // A bucket is sampled less often than a set of counters.
         let weight = buckets as f32 / self.counters.sets() as f32;
         let time = weight * FORGOTTEN_EVERY as f32 / LOOK_EVERY as f32;
         for (slot, entry) in places.on_devices(bucket) {
@@ -130,7 +134,7 @@ impl Density {
         }
     }
 
-    /// The higher the later it was read.
+    /// Higher for more recently read pages.
     fn recency_of(&self, identity: u64) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         let seen = self.counters.look_up(place);
@@ -199,7 +203,7 @@ impl Density {
         found
     }
 
-    /// A read that the shadow follows, of a page that is cached or not.
+    /// Compares with the shadow: a read of a page that the shadow tracks, cached or not.
     fn compare(&mut self, mixed: u64, is_cached: bool) {
         let recency = self.shadow.read(mixed, self.model.ways());
         if recency == Recency::Front {
@@ -211,7 +215,7 @@ impl Density {
     }
 }
 
-/// How often the page of an entry was seen without a counter since it was read, up to [`OLDEST`].
+/// Number of samples without a counter since the entry's page was read, up to [`OLDEST`].
 fn age_of(entry: Entry) -> u8 {
     JUST_READ.saturating_sub(entry.clock)
 }
@@ -288,7 +292,7 @@ impl Policy for Density {
                 places.set_clock(slot, JUST_READ);
             }
         }
-        // A page of a group with a limit is not ours to keep.
+        // The policy does not decide on pages of a group with a limit.
         if Shadow::follows(mixed) && !places.is_limited() {
             self.compare(mixed, found.is_some());
         }
@@ -390,7 +394,7 @@ mod tests {
 
     const PAGES: u64 = 5000;
 
-    /// A policy and a directory without an engine around them.
+    /// A policy and a directory without an engine.
     struct Alone {
         directory: Directory,
         density: Density,
@@ -416,7 +420,7 @@ mod tests {
             assert_eq!(self.directory.insert(key, entry, Group::NORMAL), None);
         }
 
-        /// The page is found for a read that is not counted yet.
+        /// Reports a hit on the page for a read that is not counted yet.
         fn find(&mut self, page: PageId) {
             let slot = self.directory.find(self.directory.key(page)).unwrap();
             let entry = self.directory.get(slot);
@@ -424,14 +428,14 @@ mod tests {
             self.density.hit(places, page, slot, entry);
         }
 
-        /// A read is counted.
+        /// Counts a read.
         fn count(&mut self, page: PageId, group: Group) {
             let found = self.directory.find(self.directory.key(page));
             let places = &mut Places::new(&mut self.directory).of(group, None);
             self.density.accessed(places, page, found);
         }
 
-        /// Pages that the shadow follows.
+        /// Pages that the shadow tracks.
         fn followed(&mut self) -> impl Iterator<Item = PageId> + use<> {
             let places = Places::new(&mut self.directory);
             let pages = (0..PAGES as u32 * 8).map(|n| PageId::new(FileId(1), n));
@@ -456,7 +460,7 @@ mod tests {
         assert_eq!(tally.forgotten_reads(), 2);
     }
 
-    /// However often the model hears of its reads.
+    /// Independent of the interval between reports to the model.
     #[test]
     fn forgotten_pages_are_looked_for_at_regular_intervals() {
         let mut alone = Alone::new();
@@ -473,7 +477,7 @@ mod tests {
         assert_eq!(looked, u64::from(reads) / FORGOTTEN_EVERY);
     }
 
-    /// Nothing is divided by nothing.
+    /// No division of zero by zero.
     #[test]
     fn numbers_stay_finite_where_nothing_is_learned() {
         let mut alone = Alone::new();

@@ -1,4 +1,4 @@
-//! The policies that there are, and the one that was chosen.
+//! Available policies, and the selected one.
 
 use std::fmt;
 use std::io;
@@ -10,17 +10,17 @@ use super::{Candidate, Places, Policy, Thrift};
 use crate::directory::{Entry, Slot};
 use crate::page::PageId;
 
-/// A type for each policy that there is; a `match` and no table of functions, since reads pass here.
+/// One type per policy. A `match` instead of a table of functions, because reads pass here.
 macro_rules! policies {
     ($($policy:ident),+ $(,)?) => {
-        /// The policies that there are.
+        /// Available policies.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum PolicyName {
             $($policy),+
         }
 
         impl PolicyName {
-            /// The first is what servers use.
+            /// Servers use the first.
             pub const ALL: &'static [PolicyName] = &[$(PolicyName::$policy),+];
 
             pub fn as_str(self) -> &'static str {
@@ -35,7 +35,7 @@ macro_rules! policies {
                 }
             }
 
-            /// What all instances share.
+            /// State that all instances share.
             pub(crate) fn model(self, pages: u64) -> Model {
                 match self {
                     $(PolicyName::$policy => Model::$policy(Arc::new($policy::model(pages)))),+
@@ -43,7 +43,7 @@ macro_rules! policies {
             }
         }
 
-        /// What the instances of one extension share, of the policy that was chosen.
+        /// State that the instances of one extension share, for the selected policy.
         pub(crate) enum Model {
             $($policy(Arc<<$policy as Policy>::Model>)),+
         }

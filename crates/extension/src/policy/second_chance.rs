@@ -1,5 +1,5 @@
-//! The least that a policy can be, to compare others with: everything gets in, and the first page goes that the search has come to
-//! once more often than it was hit.
+//! Minimal reference policy: admits everything, and evicts the first page that the search has visited once more often
+//! than it was hit.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const MOST_CLOCK: u8 = 3;
 const MOST_BUCKETS: usize = 64;
 
 pub(crate) struct SecondChance {
-    /// Where the search goes on.
+    /// Start of the next search.
     bucket: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes of a cache file.
+//! File format of a cache file.
 //!
 //! All integers are little-endian.
 //!
@@ -10,15 +10,15 @@
 //! u8, units u8), then a trailer of 64 bytes at the very end: magic `BPEFOOTR`, session u64, segment u32, sequence u32, records
 //! u32, CRC-32C u32 of the records and of the trailer with this field zero; the rest is zero.
 //!
-//! A page is stored as it is, aligned to 4 KiB or, if smaller, to its size; or compressed, aligned to 1 KiB: bytes of the
-//! LZ4 block u32, bytes of the page u32, the LZ4 block.
+//! A page is stored uncompressed, aligned to 4 KiB or, if smaller, to its size. Or it is stored compressed, aligned to 1 KiB:
+//! bytes of the LZ4 block u32, bytes of the page u32, the LZ4 block.
 
 use crate::config::OwnerIdentity;
 use crate::directory::Kind;
 use crate::page::{FileId, PageId};
 use crate::staging::UNIT;
 
-/// 1: pages were proven by their CRC-32C. Header and place of everything are the same.
+/// 1: pages were verified by their CRC-32C. The header and all positions are the same.
 pub(crate) const VERSION: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const PROBE_OFFSET: u64 = 4096;
@@ -33,7 +33,7 @@ const RECORD: usize = 16;
 const TRAILER: usize = 64;
 const HEADER_CHECKED: usize = 56;
 
-/// What a header says.
+/// Contents of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub in_use: bool,
@@ -69,7 +69,7 @@ impl Header {
             return Err(HeaderError::Foreign);
         }
         let version = u32_at(block, 8);
-        // Nothing but the header is read of a file that was there before, so one of an older version is as good.
+        // Only the header of an existing file is read here, and older versions have the same header.
         if !(1..=VERSION).contains(&version) {
             return Err(HeaderError::Version(version));
         }
@@ -105,13 +105,13 @@ impl Record {
         usize::from(self.unit) * UNIT
     }
 
-    /// Bytes stored.
+    /// Stored bytes.
     pub fn length(&self) -> usize {
         usize::from(self.units) * UNIT
     }
 }
 
-/// Which segment a footer must be of.
+/// Identity of the segment that a footer must belong to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentName {
     pub session: u64,
@@ -119,7 +119,7 @@ pub(crate) struct SegmentName {
     pub sequence: u32,
 }
 
-/// Bytes of a footer of so many records, in whole blocks.
+/// Bytes of a footer with this many records, in whole blocks.
 pub(crate) fn footer_bytes(records: usize) -> usize {
     (records * RECORD + TRAILER).next_multiple_of(BLOCK)
 }
@@ -147,7 +147,7 @@ pub(crate) fn encode_footer(name: SegmentName, records: &[Record], area: &mut [u
     area[trailer + 28..trailer + 32].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Records that the footer has according to its trailer, the last bytes of `tail`; `None` if it is not that segment's.
+/// Number of records according to the trailer, the last bytes of `tail`; `None` if it is not that segment's.
 pub(crate) fn records_in(name: SegmentName, tail: &[u8]) -> Option<usize> {
     let t = &tail[tail.len().checked_sub(TRAILER)?..];
     let wanted = &t[..8] == FOOTER_MAGIC
@@ -209,7 +209,7 @@ pub(crate) fn encode_packed_header(packed: usize, page: usize, to: &mut [u8]) {
     to[4..8].copy_from_slice(&(page as u32).to_le_bytes());
 }
 
-/// Decompresses what is stored into `page`. False if it is damaged or of another length.
+/// Decompresses stored bytes into `page`. False if they are damaged or the page has another length.
 pub(crate) fn unpack(stored: &[u8], page: &mut [u8]) -> bool {
     if stored.len() < PACKED_HEADER || u32_at(stored, 4) as usize != page.len() {
         return false;
@@ -223,7 +223,7 @@ pub(crate) fn unpack(stored: &[u8], page: &mut [u8]) -> bool {
     lz4_flex::block::decompress_into(block, page).is_ok_and(|length| length == page.len())
 }
 
-/// Bytes of the page that is stored, according to its header.
+/// Bytes of the stored page, according to its header.
 pub(crate) fn packed_page_length(stored: &[u8]) -> usize {
     u32_at(stored, 4) as usize
 }

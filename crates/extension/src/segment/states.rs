@@ -1,4 +1,4 @@
-//! In which state each segment of a device is. By the device's writer only.
+//! State of each segment of a device. Only for the device's writer.
 //!
 //! ```text
 //! Free ──> Open ──> Full ──> Sorting ──> Open     its holes are filled
@@ -8,10 +8,10 @@
 //!   └───────────────────────────┴─────────┘       nothing refers to it
 //! ```
 //!
-//! When the device has failed, a purge makes all of them free. The lists tell who comes next without a look at every segment.
+//! When the device has failed, a purge makes all of them free. The lists make the next segment available without a scan.
 //!
-//! A step that does not fit the state is a panic: in a writer's thread it costs the device
-//! ([`crate::writer::Writer::run`]), and nothing is written over what may still be asked for.
+//! A transition that does not fit the state is a panic. In a writer's thread it disables the device
+//! ([`crate::writer::Writer::run`]), so that pages which may still be read are not overwritten.
 
 use crate::findings::Findings;
 
@@ -21,15 +21,15 @@ pub(crate) enum State {
     /// A stream writes to it.
     Open,
     Full,
-    /// Chosen for reclaim: it is found out what in it is alive.
+    /// Chosen for reclaim: its live pages are being determined.
     Sorting,
-    /// What was alive in it is in a chunk that is not written yet.
+    /// Its live pages are in a chunk that is not written yet.
     Vacated,
 }
 
 pub(crate) struct States {
     states: Box<[State]>,
-    /// The last is opened next.
+    /// The last one is opened next.
     free: Vec<u32>,
     full: Vec<u32>,
     vacated: Vec<u32>,
@@ -48,7 +48,7 @@ impl States {
         }
     }
 
-    /// Of a device with contents: segments to which entries point, as `live` tells, are full.
+    /// For a device with contents: segments with entries, according to `live`, are full.
     pub fn found(segments: u32, live: impl Fn(u32) -> u32) -> States {
         let mut states = States::new(segments);
         let full = |&segment: &u32| live(segment) > 0;
@@ -77,7 +77,7 @@ impl States {
         self.vacated.len()
     }
 
-    /// In no order that means anything.
+    /// In no particular order.
     pub fn full(&self) -> &[u32] {
         &self.full
     }
@@ -89,13 +89,13 @@ impl States {
         Some(segment)
     }
 
-    /// The stream is done with it.
+    /// Call when the stream has finished the segment.
     pub fn fill(&mut self, segment: u32) {
         self.turn(segment, State::Open, State::Full);
         self.full.push(segment);
     }
 
-    /// To be reclaimed: the one at this place of [`States::full`].
+    /// Chooses the segment at this place of [`States::full`] for reclaim.
     pub fn sort(&mut self, at: usize) -> u32 {
         let segment = self.full.swap_remove(at);
         self.turn(segment, State::Full, State::Sorting);
@@ -116,13 +116,13 @@ impl States {
         self.vacated.push(segment);
     }
 
-    /// What is left of a segment that was sorted is nothing.
+    /// Frees a sorted segment without live pages.
     pub fn set_free(&mut self, segment: u32) {
         self.turn(segment, State::Sorting, State::Free);
         self.free.push(segment);
     }
 
-    /// A vacated segment, which is free now.
+    /// Frees a vacated segment and returns it.
     pub fn free_vacated(&mut self) -> Option<u32> {
         let segment = self.vacated.pop()?;
         self.turn(segment, State::Vacated, State::Free);
@@ -130,7 +130,7 @@ impl States {
         Some(segment)
     }
 
-    /// Nothing refers to any of them.
+    /// Frees all segments. Nothing may refer to any of them.
     pub fn purge(&mut self) {
         self.states.fill(State::Free);
         self.vacated.clear();
@@ -139,7 +139,7 @@ impl States {
         self.free.extend((0..self.states.len() as u32).rev());
     }
 
-    /// The lists are what the states say. `open`: those to which streams write. `live`: entries into a segment.
+    /// Checks the lists against the states. `open`: segments to which streams write. `live`: entries into a segment.
     pub fn validate(&self, open: &[u32], live: impl Fn(u32) -> u32, findings: &mut Findings) {
         let mut listed = vec![0; self.states.len()];
         let lists = [
@@ -179,7 +179,7 @@ impl States {
         self.full.pop();
     }
 
-    /// Breaks it: a full segment says that it is being sorted.
+    /// Breaks it: a full segment is in state `Sorting`.
     #[cfg(test)]
     pub fn mistake_one(&mut self) {
         self.states[self.full[0] as usize] = State::Sorting;

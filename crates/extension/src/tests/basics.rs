@@ -1,4 +1,4 @@
-//! What one caller sees.
+//! Behaviour for a single caller.
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
@@ -159,7 +159,7 @@ fn ranges_of_any_length_are_invalidated() {
 fn a_full_device_goes_round_and_keeps_what_is_hit() {
     for compression in [Compression::Off, Compression::Lz4] {
         let f = inline(|c| c.compression = compression);
-        // The device holds 512 pages raw.
+        // The device holds 512 uncompressed pages.
         for n in 0..4000 {
             f.offer(page(1, n), 1, 16384);
             f.pump();
@@ -206,11 +206,11 @@ fn forgotten_files_make_room_for_others() {
     f.check_books();
     let s = f.extension.statistics();
     assert_eq!(s.reinserted, 0);
-    // Of 512 pages some 476 fit, and a segment was emptied.
+    // Some 476 of 512 pages fit, and a segment was emptied.
     assert!(s.evicted < 100, "the 300 pages of file 1 go first: {s:?}");
 }
 
-/// The background clears them before an insertion needs the room. Other files keep their pages.
+/// The background task clears them before an insertion needs the room. Other files keep their pages.
 #[test]
 fn forgotten_files_are_no_longer_counted() {
     let f = inline(|c| c.instances = 1);
@@ -219,7 +219,7 @@ fn forgotten_files_are_no_longer_counted() {
         f.offer(page(2, n), 1, 16384);
         f.pump();
     }
-    // One more is staged only.
+    // One more page is only staged.
     f.offer(page(1, 5000), 1, 16384);
     f.extension.forget_file(FileId(1), 0);
     while f.extension.clear_forgotten(Duration::ZERO) {}
@@ -231,7 +231,7 @@ fn forgotten_files_are_no_longer_counted() {
     f.check_books();
 }
 
-/// Clearing removes the pages that this process has entered, and the inherited pages below the given end.
+/// Clearing removes the pages that this process entered, and the persisted pages below the given end.
 #[test]
 fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
     let left = |known, entered: u32| {
@@ -240,7 +240,7 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
             f.offer(page(1, n), 1, 16384);
             f.pump();
         }
-        // Makes the entries inherited ones.
+        // Turns the entries into persisted ones.
         for instance in &f.extension.shared.instances {
             let mut state = instance.0.lock();
             state.forget(FileId(1), 0);
@@ -260,7 +260,7 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
     assert_eq!(left(100, 64), 0, "it has grown since it was opened");
 }
 
-/// A file of which next to nothing is cached would cost others more.
+/// Clearing a file with few cached pages would cost other files more pages than it frees.
 #[test]
 fn forgotten_files_that_are_hardly_cached_are_left_alone() {
     let f = inline(|c| c.instances = 1);
@@ -290,7 +290,7 @@ fn staging_is_bounded() {
     assert_eq!(f.offer(page(1, 299), 1, 16384), OfferOutcome::Admitted);
 }
 
-/// What the caller of `locate` reads, as he would.
+/// Reads the located page like a caller of `locate`.
 fn read_of(f: &Fixture, located: &Located) -> Vec<u8> {
     let file = std::fs::File::open(f.directory.path().join("cache")).unwrap();
     let mut bytes = vec![0; located.length as usize];
@@ -323,12 +323,12 @@ fn located_pages_are_read_by_the_caller_and_proven() {
     assert_eq!(s.hit_bytes, 16384);
     assert_eq!((s.misses_device_error, s.device_errors), (1, 1));
     assert_eq!(s.misses, 3, "each locate but one was a hit, or counts");
-    // Written meanwhile.
+    // A write between `locate` and `prove`.
     let located = locate().unwrap();
     f.write(page(1, 1), 2, 16384);
     assert!(!f.extension.prove(&located, None, &mut bytes));
     f.pump();
-    // Damaged.
+    // Damage on the device.
     let located = locate().unwrap();
     let mut bytes = content(page(1, 1), 2, 16384);
     bytes[5000] ^= 1;
@@ -346,7 +346,7 @@ fn a_located_page_in_staging_was_copied() {
     let f = inline(|_| {});
     let mut bytes = vec![0; 16384];
     let locate = || f.extension.locate(page(1, 1), 16384, 0);
-    // SAFETY: nothing is read into the memory.
+    // SAFETY: no read fills the memory.
     let copy = |located: &Located| unsafe { located.bytes() }.map(<[u8]>::to_vec);
     f.offer(page(1, 1), 1, 16384);
     let located = locate().unwrap();
@@ -357,7 +357,7 @@ fn a_located_page_in_staging_was_copied() {
             .prove(&located, copy(&located).as_deref(), &mut bytes)
     );
     assert!(bytes == content(page(1, 1), 1, 16384));
-    // Written to the device meanwhile.
+    // A flush to the device between `locate` and `prove`.
     let located = locate().unwrap();
     f.pump();
     assert!(
@@ -366,7 +366,7 @@ fn a_located_page_in_staging_was_copied() {
     );
     let s = f.extension.statistics();
     assert_eq!((s.hits, s.hits_staged, s.hits_located), (2, 2, 0));
-    // Written by the server meanwhile, and staged anew, perhaps in the same frame.
+    // A write by the server in between; the page is staged again, perhaps in the same frame.
     f.write(page(1, 1), 2, 16384);
     let located = locate().unwrap();
     assert_eq!(located.length, 0);
@@ -375,7 +375,7 @@ fn a_located_page_in_staging_was_copied() {
         !f.extension
             .prove(&located, copy(&located).as_deref(), &mut bytes)
     );
-    // What the kernel says of a read of nothing is no error of the device.
+    // An error of an empty read is no device error.
     f.extension.release_failed(locate().unwrap(), libc::EINVAL);
     let s = f.extension.statistics();
     assert_eq!((s.misses_invalidated, s.device_errors), (1, 0));
@@ -404,7 +404,7 @@ fn a_located_page_that_is_compressed_is_decompressed() {
     let mut bytes = vec![0; 16384];
     assert!(f.extension.prove(&located, Some(&read), &mut bytes));
     assert!(bytes == repeated(1));
-    // Asked for with another length it is the page of somebody else, as far as can be told.
+    // With another length the entry appears to be another page's.
     let located = f.extension.locate(page(1, 1), 8192, 0).unwrap();
     let read_again = read_of(&f, &located);
     assert!(
@@ -412,7 +412,7 @@ fn a_located_page_that_is_compressed_is_decompressed() {
             .prove(&located, Some(&read_again), &mut bytes[..8192])
     );
     assert_eq!(f.extension.statistics().misses_unsuitable, 1);
-    // Damaged.
+    // Damaged bytes.
     let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
     assert!(
         !f.extension
@@ -443,7 +443,7 @@ fn a_located_page_whose_segment_was_reused_is_not_believed() {
     assert_eq!(f.extension.statistics().misses_reclaimed, 1);
 }
 
-/// A page of a file that has the fingerprint and the buckets of another page.
+/// A page of `file` with the fingerprint and the buckets of another page.
 fn twin_of(f: &Fixture, victim: PageId, file: u32) -> PageId {
     let state = f.extension.shared.instance(victim).lock();
     (2..u32::MAX)
@@ -469,7 +469,7 @@ fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
         (s.failed_proofs, s.device_errors, s.misses_collision),
         (0, 0, 1)
     );
-    // Staged pages are told apart exactly; on the device the newer replaces the older.
+    // Staging distinguishes pages exactly; on the device the newer page replaces the older.
     f.offer(victim, 1, 4096);
     assert_eq!(f.read(twin, 1, 4096), ABSENT);
     assert!(!f.extension.invalidate(twin.file, twin.page, 1));
@@ -483,7 +483,7 @@ fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
 
 type Fill = fn(PageId, usize) -> Vec<u8>;
 
-/// Compresses by half.
+/// Compresses to half.
 fn half(page: PageId, length: usize) -> Vec<u8> {
     content(page, 1, length)
 }
@@ -495,7 +495,7 @@ fn sparse(page: PageId, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Files of one server have pages of different lengths: those of tables with ROW_FORMAT=COMPRESSED are shorter.
+/// Page lengths differ between files of one server: tables with ROW_FORMAT=COMPRESSED have shorter pages.
 #[test]
 #[cfg_attr(miri, ignore = "searches millions of pages")]
 fn twin_of_other_length_is_a_collision() {
@@ -504,12 +504,12 @@ fn twin_of_other_length_is_a_collision() {
         c.compression = Compression::Lz4;
     });
     let cases: [(Fill, usize, usize); 6] = [
-        // Compressed to one unit, which a page of either length may be.
+        // Compressed to one unit, which is valid for either length.
         (sparse, 2048, 4096),
         (sparse, 4096, 2048),
-        // Compressed to more units than the twin has.
+        // Compressed to more units than the twin can have.
         (half, 16384, 4096),
-        // A compressed page of this length takes more bytes for the same number of units.
+        // A compressed page of the twin's length takes more bytes for the same number of units.
         (half, 4096, 65536),
         (sparse, 65536, 16384),
         // Not compressed.
@@ -529,7 +529,7 @@ fn twin_of_other_length_is_a_collision() {
             ReadOutcome::Miss(MissReason::Collision),
             "a page of {length} bytes and its twin of {twin_length}"
         );
-        // It is out of the way.
+        // The victim no longer blocks it.
         assert_eq!(f.offer(twin, 1, twin_length), OfferOutcome::Admitted);
         f.pump();
         assert_eq!(f.read(twin, 1, twin_length), ReadOutcome::Hit);
@@ -559,7 +559,7 @@ fn damaged_twin_of_other_length_fails_its_proof() {
             .write(true)
             .open(path)
             .unwrap();
-        // So many that some are bytes of the page, and not offsets of the compression.
+        // Enough bytes to damage page content, not only offsets of the compression.
         let (mut bytes, in_page) = ([0; 16], DATA_OFFSET + 2000);
         cache.read_exact_at(&mut bytes, in_page).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 1);
@@ -642,7 +642,7 @@ fn several_devices_share_the_pages() {
     for n in 0..3000 {
         f.offer(page(1, n), 1, 16384);
         if n % 40 == 0 {
-            // Writers take turns at being first.
+            // Rotate which writer runs first.
             f.extension.with_writers(|writers| writers.reverse());
             f.pump();
         }
@@ -660,7 +660,7 @@ fn several_devices_share_the_pages() {
     let hits = (0..3000)
         .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
         .count();
-    // A page whose entry looks like that of an absent one may have been dropped before its turn.
+    // A page that collides with an absent one may have been dropped before its turn.
     let lost = cached - f.extension.statistics().pages_cached;
     assert!(
         hits as u64 <= cached && hits as u64 + lost >= cached && lost < 5,
@@ -694,7 +694,7 @@ fn memory_is_what_was_planned() {
         let state = instance.0.lock();
         parts += state.directory.memory_bytes() + state.policy.memory_bytes();
     }
-    // Buffers between disks and readers are the process's: those of other tests are among them.
+    // Bounce buffers belong to the process, and other tests use some.
     let told = f.extension.statistics().memory_bytes - crate::memory::bounce_bytes();
     assert!(parts < told && told < parts + (2 << 20), "{parts} {told}");
 }
@@ -759,7 +759,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
     });
     let counters = f.extension.statistics();
     assert!(counters.hits > 0, "{counters:?}");
-    // The least number of slots is 32; other tests use buffers of their own meanwhile.
+    // At least 32 slots exist; other tests use buffers at the same time.
     assert!(
         grown < 60 * crate::memory::BOUNCE as u64,
         "{grown} bytes for {THREADS} threads"

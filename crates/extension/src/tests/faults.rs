@@ -1,5 +1,5 @@
-//! A device that fails in every way a device can. Whatever it does, a hit is the right page, and the device is given up and
-//! taken back as it should be.
+//! A device with every kind of fault. A hit must always be the right page, and the engine must suspend and recover the
+//! device.
 
 use std::fs::File;
 use std::io;
@@ -19,15 +19,15 @@ enum Fault {
     ShortRead,
     EndOfFile,
     FlippedBit,
-    /// The bytes of another place are read.
+    /// Reads the bytes of another location.
     MisdirectedRead,
     WriteError,
     DiskFull,
-    /// Told to be written, but not.
+    /// Reports a write that did not happen.
     LostWrite,
-    /// Written to another place.
+    /// Writes to another location.
     MisdirectedWrite,
-    /// Only the first half is written.
+    /// Writes only the first half.
     TornWrite,
 }
 
@@ -45,7 +45,7 @@ const ALL: [Fault; 11] = [
     Fault::TornWrite,
 ];
 
-/// What goes wrong, once in so many calls.
+/// Fault to inject, once in `every` calls.
 struct Plan {
     fault: AtomicU64,
     every: AtomicU64,
@@ -74,7 +74,7 @@ struct Faulty {
     plan: Arc<Plan>,
 }
 
-/// Faults spare the header and the block for probing but for plain errors.
+/// The header and the probe block have only plain I/O errors.
 const DATA: u64 = crate::segment::format::DATA_OFFSET;
 const AWAY: u64 = 128 << 10;
 
@@ -163,7 +163,7 @@ fn state(f: &Fixture) -> String {
     f.extension.device_statistics()[0].state.clone()
 }
 
-/// Reads, offers and writes at random; a hit must be right. Returns hits.
+/// Reads, offers and writes at random, and asserts that every hit is right. Returns the number of hits.
 fn churn(f: &Fixture, versions: &mut [u32], steps: u64, seed: u64) -> u64 {
     let mut hits = 0;
     for step in 0..steps {
@@ -206,7 +206,7 @@ fn whatever_goes_wrong_now_and_then_a_hit_is_the_right_page() {
             }
             _ => assert!(s.failed_proofs > 0, "{fault:?} {s:?}"),
         }
-        // Once the cause is gone, it heals.
+        // The device recovers once the cause is gone.
         plan.set(Fault::None, 1);
         f.extension
             .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
@@ -271,7 +271,7 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
     f.pump();
     let s = f.extension.statistics();
     assert_eq!((s.pages_cached, s.purged, s.device_errors), (0, 60, 8));
-    // A probe that fails changes nothing.
+    // A failed probe changes nothing.
     f.extension
         .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     f.pump();
@@ -320,7 +320,7 @@ fn the_other_device_goes_on() {
         f.extension.with_writers(|writers| writers.reverse());
         f.pump();
     }
-    // Both devices share the plan; only one is told.
+    // Both devices share the plan; only one reports a failure.
     f.extension.shared.store.devices[0]
         .health
         .fail("pulled out");
@@ -351,13 +351,13 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                // A server reads a page before it offers one: it does not keep the lock from the writer for ever.
+                // A server reads before it offers, so it does not starve the writer of the lock.
                 if f.offer(page(1, n), 1, 1024) == OfferOutcome::StagingFull {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             }
         });
-        // The writer notices if an entry is left.
+        // The writer detects remaining entries.
         for _ in 0..100 {
             (0..3).for_each(|_| _ = f.extension.pump());
             f.extension.shared.store.devices[0]
@@ -487,7 +487,7 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
     assert!(!f.directory.path().join("cache").exists());
 }
 
-/// Breaks one thing, which `validate` must find.
+/// Breaks one invariant, which `validate` must report.
 fn plant(what: &str, break_it: impl FnOnce(&Fixture)) {
     let f = inline(|c| c.instances = 1);
     for n in 0..900 {
@@ -581,7 +581,7 @@ fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
             .canary
             .compaction
             .store(true, Ordering::Relaxed);
-        // Every other page goes, so that segments are emptied and half of what is in them is moved.
+        // Every other page is evicted, so that segments are emptied and half of their contents move.
         for n in 0..4000 {
             f.offer(page(1, n), 1, 16384);
             if n % 16 == 15 {

@@ -1,5 +1,5 @@
-//! Several writes under way at once, on a device that lands them in whatever order it is told, or fails some of them. What
-//! is under way must never be touched by another write, nor read.
+//! Several writes in flight, on a device that completes them in a chosen order, or fails some of them. No other write
+//! and no read may touch a region with a write in flight.
 
 use std::fs::File;
 use std::io;
@@ -18,9 +18,9 @@ use crate::wake::TICK;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Landing {
-    /// Some of them, in any order.
+    /// Complete some of them, in any order.
     AtRandom(u64),
-    /// None.
+    /// Complete none.
     Held,
 }
 
@@ -30,7 +30,7 @@ struct Write {
     offset: u64,
 }
 
-/// A read that is under way.
+/// A read in flight.
 struct Read {
     slot: usize,
     memory: *mut u8,
@@ -38,7 +38,7 @@ struct Read {
     offset: u64,
 }
 
-// SAFETY: the writer leaves the memory alone until the read has landed.
+// SAFETY: the writer does not touch the memory until the read has completed.
 unsafe impl Send for Read {}
 
 impl Read {
@@ -47,7 +47,7 @@ impl Read {
     }
 }
 
-// SAFETY: the writer keeps the parts until the write has landed.
+// SAFETY: the writer keeps the parts until the write has completed.
 unsafe impl Send for Write {}
 
 impl Write {
@@ -62,12 +62,12 @@ struct Sky {
     under_way: Vec<Write>,
     reads: Vec<Read>,
     reads_landed: usize,
-    /// Whose clock counts.
+    /// Owner of the clock.
     shared: Weak<Shared>,
-    /// When it was last looked what has landed, or nothing was under way; and the longest time between.
+    /// Time of the last poll for completions, or of the last idle moment; and the longest interval between polls.
     looked: Option<Instant>,
     longest: Duration,
-    /// Of those that have landed, one in so many fails; 0: none.
+    /// One in `fails` completed writes fails; 0: none.
     fails: u64,
     most: usize,
     random: u64,
@@ -79,7 +79,7 @@ impl Sky {
         (self.random >> 32) as usize % below
     }
 
-    /// It is looked now what has landed.
+    /// Records a poll for completions.
     fn look(&mut self) {
         let Some(now) = self.shared.upgrade().map(|shared| shared.clock.now()) else {
             return;
@@ -95,13 +95,13 @@ impl Sky {
         }
     }
 
-    /// Lands some of the reads, now and then one that has failed or comes short.
+    /// Completes some of the reads, some of them with an error or a short count.
     fn land_reads(&mut self, file: &File, landed: &mut Vec<(usize, io::Result<usize>)>) {
         while !self.reads.is_empty() && self.next(2) == 0 {
             let count = self.reads.len();
             let at = self.next(count);
             let read = self.reads.swap_remove(at);
-            // SAFETY: the writer leaves it alone until the read has landed.
+            // SAFETY: the writer does not touch it until the read has completed.
             let memory = unsafe { std::slice::from_raw_parts_mut(read.memory, read.bytes) };
             Storage::read_at(file, memory, read.offset).unwrap();
             self.reads_landed += 1;
@@ -211,12 +211,12 @@ impl Queue for UnrulyQueue {
             }
             let mut offset = write.offset;
             for part in &write.parts {
-                // SAFETY: the writer keeps it until the write has landed.
+                // SAFETY: the writer keeps it until the write has completed.
                 let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
                 write_all(&self.file, bytes, offset).unwrap();
                 offset += part.bytes as u64;
             }
-            // Now and then it comes short, and the rest is written by the writer.
+            // Some writes are short, and the writer must write the rest.
             let written = (offset - write.offset) as usize;
             let short = if sky.next(8) == 0 { 4096 } else { 0 };
             landed.push((write.slot, Ok(written - short)));
@@ -225,7 +225,7 @@ impl Queue for UnrulyQueue {
 }
 
 impl Drop for UnrulyQueue {
-    /// As the kernel, which waits.
+    /// The kernel would wait for the requests.
     fn drop(&mut self) {
         let mut sky = self.sky.lock();
         sky.reads.clear();
@@ -295,10 +295,10 @@ fn a_later_write_may_land_first_and_an_entry_turns_only_when_its_own_has() {
     };
     all_hit(&f, 60);
     assert_eq!(on_device(&f), 0);
-    // A page of the first write is written anew while that is under way.
+    // Rewrite a page of the first write while that is in flight.
     f.write(page(1, 3), 2, 16384);
     all_hit(&f, 3);
-    // The last one lands.
+    // The last one completes.
     let earlier: Vec<_> = sky.lock().under_way.drain(..under_way - 1).collect();
     sky.lock().landing = Landing::AtRandom(1);
     step(&f);
@@ -318,7 +318,7 @@ fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
         f.offer(page(1, n), 1, 16384);
     }
     (0..4).for_each(|_| _ = step(&f));
-    // The second fails, the third lands, two are left.
+    // The second fails, the third completes, two remain.
     let mut others = std::mem::take(&mut sky.lock().under_way);
     let (third, second) = (others.remove(2), others.remove(1));
     sky.lock().under_way.push(second);
@@ -390,7 +390,7 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
     }
     step(&f);
     assert!(!sky.lock().under_way.is_empty());
-    // The writer was held up, not its disk.
+    // The writer was delayed, not its disk.
     let long_ago = Instant::now() - Duration::from_secs(20);
     let device = &f.extension.shared.store.devices[0];
     device.speed.set_oldest(Some(long_ago));
@@ -443,7 +443,7 @@ fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
     f.check_books();
 }
 
-/// Pages of these lengths, more than fit, read, offered and written at random, with writes landing at random.
+/// Reads, offers and writes more pages of these lengths than fit, at random, with writes completing at random.
 fn churn(lengths: &[usize], fails: u64, steps: u64) {
     let (f, sky) = unruly(Landing::AtRandom(3), |c| c.nominal_page = 4096);
     sky.lock().fails = fails;

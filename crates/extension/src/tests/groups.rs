@@ -1,4 +1,4 @@
-//! Groups of pages: limits hold, and preferred pages get in sooner and go later, by the policy of servers.
+//! Page groups with the policy of servers: limits hold, and preferred pages are admitted sooner and evicted later.
 
 use super::*;
 use crate::directory::tags::Tags;
@@ -19,7 +19,7 @@ impl Asked {
         }))
     }
 
-    /// Reads a page of this group as a server does. Whether it was a hit.
+    /// Reads a page of this group like a server. Returns whether it was a hit.
     fn ask(&self, group: Group, page: PageId) -> bool {
         let Fixture {
             extension,
@@ -56,7 +56,7 @@ impl Asked {
         self.0.extension.set_groups(&used, &limits).unwrap();
     }
 
-    /// Pages of a group, and how many it may have.
+    /// Cached pages of a group, and its limit.
     fn counted(&self, group: Group) -> (u64, u64) {
         self.0.extension.group_pages()[group.number()]
     }
@@ -67,19 +67,19 @@ fn a_group_has_no_more_than_its_limit() {
     let limited = Group::limited(3).unwrap();
     let f = Asked::new();
     f.limit(limited, 20);
-    // There is room for all of it, and it is read again and again.
+    // All of it fits, and is read repeatedly.
     f.rounds(6, limited, 1, 300);
     let (pages, most) = f.counted(limited);
     assert!(pages <= most && pages > most * 8 / 10, "{pages} of {most}");
     assert!(f.0.extension.statistics().rejected_by_limit > 0);
-    // Others fill the rest and compete with it.
+    // Other pages fill the rest and compete with it.
     f.rounds(6, Group::NORMAL, 2, 300);
     f.rounds(3, limited, 1, 300);
     let (pages, most) = f.counted(limited);
     assert!(pages <= most, "{pages} of {most}");
     f.0.check_books();
 
-    // A lower limit is reached as others come.
+    // Insertions of other pages enforce a lower limit.
     f.limit(limited, 5);
     for round in 0..40 {
         f.rounds(2, limited, 1, 60);
@@ -100,7 +100,7 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
     let hits = f.rounds(1, limited, 1, 100);
     assert_eq!(f.counted(limited).0, u64::from(hits));
     assert!(hits > 90);
-    // The group stands for nothing any more, and nothing is known of groups.
+    // The group no longer exists, and no entry has a group.
     let memory = f.0.extension.statistics().memory_bytes;
     f.0.extension
         .set_groups(&[false; Group::COUNT], &[0; Group::COUNT])
@@ -112,7 +112,7 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
 
 #[test]
 fn pages_that_are_preferred_no_more_go_like_others() {
-    // How many of the pages that were read as long as they were preferred are left when others were read after that.
+    // Number of remaining pages that were read only while they were preferred, after reads of other pages.
     let left = |forgotten: bool| {
         let f = Asked::new();
         f.limit(Group::limited(0).unwrap(), 50);
@@ -141,7 +141,7 @@ fn pages_that_are_preferred_no_more_go_like_others() {
     );
 }
 
-/// The lock is let go again and again.
+/// The lock is released repeatedly.
 #[test]
 fn groups_are_forgotten_piece_by_piece() {
     let pages = 60_000;
@@ -184,7 +184,7 @@ fn groups_are_forgotten_piece_by_piece() {
 
 #[test]
 fn preferred_pages_get_in_sooner_and_go_later() {
-    // Two files that are read alike, of which only about one fits.
+    // Two files with equal reads, of which only about one fits.
     let hits = |preferred: Group| {
         let f = Asked::new();
         f.limit(Group::limited(0).unwrap(), 50);

@@ -1,4 +1,4 @@
-//! What one process leaves, and the next takes over.
+//! Persistence: the state of one process, and its recovery by the next.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -18,10 +18,10 @@ use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOu
 
 const LENGTH: usize = 16384;
 const FILES: u32 = 3;
-/// Of each file.
+/// Pages per file.
 const PAGES: u32 = 400;
 
-/// Where a server's extension has its files, over several processes.
+/// Locations of an extension's files, across several processes.
 struct Place {
     disk: TempDir,
     memory: TempDir,
@@ -78,7 +78,7 @@ fn fixture(mut config: Config) -> Fixture {
     }
 }
 
-/// Of whoever has left an arena.
+/// Session id in an arena, of the process that wrote it.
 fn session_in(arena: &Path) -> Option<u64> {
     let head = std::fs::read(arena).ok()?;
     Some(u64::from_ne_bytes(head.get(24..32)?.try_into().ok()?))
@@ -100,13 +100,13 @@ fn all_pages() -> impl Iterator<Item = PageId> {
     (0..FILES).flat_map(|file| (0..PAGES).map(move |number| page(file, number)))
 }
 
-/// Reads all pages; those that hit must have the version that `version` says. How many did.
+/// Reads all pages, and asserts that hits have the version from `version`. Returns the number of hits.
 fn hits(fixture: &Fixture, version: impl Fn(PageId) -> u32) -> u64 {
     let hit = |&page: &PageId| fixture.read(page, version(page), LENGTH) == ReadOutcome::Hit;
     all_pages().filter(hit).count() as u64
 }
 
-/// Twenty pages on the device, left to whoever comes next.
+/// Persists twenty pages on the device.
 fn with_twenty_pages() -> Place {
     let place = Place::new();
     let first = place.open();
@@ -131,13 +131,13 @@ fn what_is_left_is_served_by_the_next() {
     assert_eq!(inherited.refused, None);
     second.check_books();
     assert_eq!(hits(&second, |_| 1), 20);
-    // Staged pages end with their process.
+    // Staged pages do not survive their process.
     second.offer(page(1, 7), 1, LENGTH);
     leave(second);
     let third = place.open();
     let inherited = third.extension.inherited();
     assert_eq!((inherited.pages, inherited.dropped), (20, 1));
-    // What is written is dropped, although nobody has entered it here.
+    // A write drops a page that this process did not enter.
     third.write(page(0, 3), 2, LENGTH);
     third.pump();
     assert_eq!(hits(&third, |page| 1 + u32::from(page.page == 3)), 20);
@@ -166,7 +166,7 @@ fn one_that_could_not_be_opened_takes_no_memory() {
     assert!(!place.arena().exists());
 }
 
-/// What may have happened meanwhile costs the contents, and nothing else.
+/// Changes between two processes cost the contents, and nothing else.
 #[test]
 fn what_does_not_belong_together_is_not_used() {
     type Change = fn(&Place, &mut Config);
@@ -220,7 +220,7 @@ fn what_does_not_belong_together_is_not_used() {
         let inherited = fixture.extension.inherited().clone();
         assert_eq!((inherited.pages, &inherited.refused), (0, &None), "{what}");
         assert_eq!(hits(&fixture, |_| 1), 0, "{what}");
-        // It works, and outlives its process.
+        // It works, and its contents survive the process.
         fixture.offer(page(0, 1), 5, LENGTH);
         fixture.pump();
         fixture.check_books();
@@ -259,7 +259,7 @@ fn what_is_not_ours_is_left_alone_and_said() {
     ];
     for (what, change) in changes {
         let place = with_twenty_pages();
-        // The cache file would be refused for itself.
+        // The cache file alone would be rejected.
         std::fs::remove_file(place.disk.path().join("cache")).unwrap();
         let mut config = place.config();
         change(&place.arena(), &mut config);
@@ -287,7 +287,7 @@ fn two_do_not_share_an_arena() {
     assert!(second.extension.inherited().refused.is_some());
 }
 
-/// Offers, writes, whole-file changes and processes that end, at random. What is served is what was written last.
+/// Offers, writes, whole-file changes and process ends, at random. A hit must have the last written version.
 fn one_after_the_other(seed: u64, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
     let place = Place::new();
@@ -295,7 +295,7 @@ fn one_after_the_other(seed: u64, steps: u32) {
     let mut versions: HashMap<PageId, u32> = HashMap::new();
     let mut inherited = 0;
     for _ in 0..steps {
-        // Of neighbours, so that segments are filled with what goes together.
+        // Neighbours, so that related pages fill segments.
         let first = page(random.u32(..FILES), random.u32(..PAGES / 20) * 20);
         match random.u32(..100) {
             0..2 => {
@@ -341,8 +341,7 @@ fn many_one_after_the_other() {
     }
 }
 
-/// A segment that was full is empty, and is written to by the next process, which ends before it is full: its footer is of
-/// before.
+/// A full segment becomes empty, the next process writes to it and ends before it is full. Its footer is outdated.
 fn a_footer_of_before() {
     let place = Place::new();
     let fill = |fixture: &Fixture, file: u32, pages: u32| {
@@ -386,12 +385,12 @@ fn rules_that_are_left_out_are_noticed() {
     }
 }
 
-// A process that is killed.
+// A killed process.
 
 const PLACE: &str = "BPE_TEST_INHERITING";
 const NOT_DROPPED: &str = "BPE_TEST_NOT_DROPPED";
 
-/// What the data files have: a version for each page.
+/// Content of the data files: a version per page.
 fn truth(memory: &Path) -> Mapped<AtomicU32> {
     let path = memory.join("truth");
     let file = std::fs::File::options()
@@ -404,7 +403,7 @@ fn truth(memory: &Path) -> Mapped<AtomicU32> {
     let pages = (FILES * PAGES) as usize;
     file.set_len((pages as u64 * 4).next_multiple_of(4096))
         .unwrap();
-    // SAFETY: nobody makes it shorter; integers that are changed as atomics.
+    // SAFETY: no process truncates the file; integers that are changed as atomics.
     unsafe { Mapped::of_file(&file, 0, pages) }.unwrap()
 }
 
@@ -412,7 +411,7 @@ fn version(truth: &[AtomicU32], page: PageId) -> &AtomicU32 {
     &truth[(page.file.0 * PAGES + page.page) as usize]
 }
 
-/// Body of the process that is killed.
+/// Body of the killed process.
 #[test]
 #[ignore = "is called by a_killed_process_leaves_what_is_true"]
 fn work_until_killed() {
@@ -426,7 +425,7 @@ fn work_until_killed() {
     assert_eq!(fixture.extension.inherited().refused, None);
     inherit_all(&fixture);
     let mut random = fastrand::Rng::new();
-    // Bounded, should nobody kill it.
+    // Bounded, in case the kill fails.
     for _ in 0..50_000_000 {
         let page = page(random.u32(..FILES), random.u32(..PAGES));
         let now = version(&truth, page);
@@ -437,7 +436,7 @@ fn work_until_killed() {
                 if !careless || random.u32(..50) > 0 {
                     fixture.extension.invalidate(page.file, page.page, 1);
                 }
-                // The data file.
+                // The write to the data file.
                 now.store(next, Ordering::SeqCst);
                 fixture.generations.end_write(page.file.0, page.page, 1);
             }
@@ -456,7 +455,7 @@ impl Drop for Killed {
     }
 }
 
-/// Kills so many processes, one after the other. How many inherited pages were right.
+/// Kills `kills` processes, one after the other. Returns the number of correct persisted pages.
 fn kill_again_and_again(kills: u32, careless: bool) -> u64 {
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::create_dir(memory.path().join("disk")).unwrap();
@@ -511,8 +510,8 @@ fn a_process_that_does_not_drop_what_it_writes_is_noticed() {
     assert!(found.is_err());
 }
 
-/// Directories for 100 GiB, without the pages: how long it takes to make and to adopt them, and what a lookup costs there and in
-/// memory that ends with the process.
+/// Directories for 100 GiB, without the pages: time to create and to adopt them, and cost of a lookup, compared with
+/// private memory.
 #[test]
 #[ignore = "a measurement"]
 fn how_long_it_takes_to_adopt() {
@@ -593,7 +592,7 @@ fn how_long_it_takes_to_adopt() {
     }
 }
 
-/// Where everything lies then is what the next process is to find.
+/// Frozen locations are what the next process must find.
 #[test]
 fn what_is_frozen_changes_no_more() {
     let place = Place::new();
@@ -604,7 +603,7 @@ fn what_is_frozen_changes_no_more() {
         generations,
         directory: tempfile::tempdir().unwrap(),
     };
-    // A busy machine's writer has not always room for more.
+    // On a busy host the writer does not always have room.
     let taken = |&number: &u32| fixture.offer(page(0, number), 1, LENGTH) == OfferOutcome::Admitted;
     let taken = (0..200).filter(taken).count() as u64;
     let patience = Duration::from_secs(10);
@@ -615,7 +614,7 @@ fn what_is_frozen_changes_no_more() {
         panic!("{frozen:?}");
     };
     assert_eq!(device.parent(), Some(place.disk.path()));
-    // A cache file that is to be left stays, and nobody has it open.
+    // The persisted cache file stays, and no process has it open.
     let device = crate::open_own(device).unwrap().unwrap();
     rustix::fs::flock(&device, FlockOperation::NonBlockingLockExclusive).unwrap();
     drop(device);

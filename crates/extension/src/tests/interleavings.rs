@@ -1,9 +1,9 @@
-//! The life of a page under a model checker, which decides at every lock and every atomic which thread goes on.
+//! Model checking of a page's life cycle: the checker chooses the next thread at every lock and every atomic operation.
 //!
-//! Compiled only in `checks/interleavings`. The threads are few and short, the schedules many: random ones, and those with a
-//! bounded number of preemptions (PCT), which find what needs few of them with a known probability. A hit must be a version
-//! that the page has had between the beginning and the end of the read. Each part of the protocol is taken out once, to show
-//! that the checker notices.
+//! Compiled only in `checks/interleavings`. The threads are few and short, the schedules many. There are random
+//! schedules, and schedules with a bounded number of preemptions (PCT), which have a known probability of finding bugs
+//! that need few preemptions. A hit must be a version that the page had between the beginning and the end of the read.
+//! Each part of the protocol is disabled once, to prove that the checker detects its absence.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use crate::device::storage::{Storage, write_all};
 
 const LENGTH: usize = 4096;
 
-/// A data file of a few pages: the version of each, and the lock that stands for InnoDB's latch on it.
+/// A data file of a few pages: the version of each page, and a lock that represents InnoDB's latch on it.
 struct World {
     extension: Extension,
     generations: Arc<Generations>,
@@ -31,13 +31,13 @@ struct World {
     _directory: TempDir,
 }
 
-/// Hits of all schedules, so that a test that never hit anything is noticed.
+/// Hits of all schedules, to detect a test without hits.
 static HITS: PlainU32 = PlainU32::new(0);
 static STALE: PlainU32 = PlainU32::new(0);
 static LOCATED: PlainU32 = PlainU32::new(0);
 static EVICTED: PlainU32 = PlainU32::new(0);
 
-/// A device with several writes under way, of which the last lands first.
+/// A device with several writes in flight, of which the last completes first.
 struct Aloft(File);
 
 struct Sky {
@@ -45,7 +45,7 @@ struct Sky {
     under_way: Vec<(usize, Vec<Part>, u64)>,
 }
 
-// SAFETY: the writer keeps the parts until the write has landed.
+// SAFETY: the writer keeps the parts until the write has completed.
 unsafe impl Send for Sky {}
 
 static ALOFT: PlainU32 = PlainU32::new(0);
@@ -134,8 +134,8 @@ impl World {
         page(1, n as u32)
     }
 
-    /// A read that a write may overlap, as of a page that is freed and read ahead: the version may be any that the page has
-    /// had meanwhile. What it brings is offered late.
+    /// A read that a write may overlap, such as a read-ahead of a freed page. The version may be any that the page had
+    /// during the read. Its result is offered late.
     fn read(&self, n: usize) {
         let before = *self.pages[n].read().unwrap();
         let (ticket, version) = {
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// As the asynchronous reads of a server are served.
+    /// Serves a read like a server's asynchronous reads.
     fn read_located(&self, n: usize) {
         use std::os::unix::fs::FileExt;
         let before = *self.pages[n].read().unwrap();
@@ -171,7 +171,7 @@ impl World {
         // Aligned for direct I/O.
         let mut block = vec![0; 2 * LENGTH];
         let shift = block.as_ptr().align_offset(LENGTH);
-        // SAFETY: nobody reads into the memory; a page in staging is there.
+        // SAFETY: no read fills the memory; a page in staging is present.
         let lent = unsafe { located.bytes() };
         assert_eq!(lent.is_some(), located.length == 0);
         let to = &mut block[shift..shift + located.length as usize];
@@ -179,9 +179,9 @@ impl World {
             return self.extension.release_failed(located, libc::EIO);
         }
         let bytes = &mut block[shift..shift + LENGTH];
-        // The disk takes its time.
+        // A slow disk.
         (0..20).for_each(|_| thread::yield_now());
-        // What is proven is what the page is while it is proven, not only while it was read.
+        // `prove` checks against the page at the time of the call, not only at the time of the read.
         let before = before.max(*self.pages[n].read().unwrap());
         if self.extension.prove(&located, lent, bytes) {
             LOCATED.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// The page has to go for another one.
+    /// Evicts the page in favour of another one.
     fn evict(&self, n: usize) {
         let shared = &*self.extension.shared;
         let page = Self::page(n);
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// A change whose end is not seen: only InnoDB keeps reads out until then.
+    /// A change without an observed end: only InnoDB's latch blocks reads until then.
     fn change_unseen(&self, n: usize) {
         let mut page = self.pages[n].write().unwrap();
         self.generations.bump(1, n as u32, 1);
@@ -232,7 +232,7 @@ impl World {
     }
 }
 
-/// Two readers of a page, a writer of it, somebody with another page, and the thread that writes to the device.
+/// Two readers of a page, a writer of it, a user of another page, and the device writer thread.
 fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
     let world = world(aloft, break_it);
     let threads: [(fn(&World), usize); 5] = [
@@ -283,7 +283,7 @@ fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
     handles
         .into_iter()
         .for_each(|handle| handle.join().unwrap());
-    // Whatever is found now is the last version.
+    // A hit must now be the last version.
     for n in 0..world.pages.len() {
         let last = *world.pages[n].read().unwrap();
         let mut buffer = vec![0; LENGTH];
@@ -300,7 +300,7 @@ fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
     );
 }
 
-/// A page on the device is read, evicted and written, all at the same time.
+/// A page on the device is read, evicted and written concurrently.
 fn eviction_of_a_page(break_it: fn(&Canary)) {
     let world = world(false, break_it);
     world.read(0);
@@ -322,7 +322,7 @@ fn check(scheduler: impl Scheduler + 'static, body: fn()) {
     Runner::new(scheduler, checker).run(body);
 }
 
-/// Schedules of each kind; `INTERLEAVINGS` in the environment says how many.
+/// Number of schedules of each kind, from the environment variable `INTERLEAVINGS`.
 fn schedules() -> usize {
     std::env::var("INTERLEAVINGS")
         .ok()

@@ -1,9 +1,9 @@
 //! Many threads against a model that knows the current version of every page.
 //!
-//! The threads read, write, change without being seen to finish, drop files and change the switches of a small extension
-//! whose segments are reclaimed all the time. Offers are made late on purpose, when the page may have been written again. A
-//! hit must be a version that the page has had between the beginning and the end of the read. Three canaries - parts of
-//! the protocol switched off - must be noticed.
+//! The threads use a small extension whose segments are reclaimed all the time. They read, write, make changes without
+//! an observed end, drop files, and change the switches. Admissions are deliberately late, when the page may have been
+//! written again. A hit must be a version that the page had between the beginning and the end of the read. The test
+//! must detect three canaries, each of which disables a part of the protocol.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -24,21 +24,21 @@ struct Model {
     hits: AtomicU64,
 }
 
-/// A data file: pages of one length. Its number as owner is its index, its `FileId` changes when it is dropped.
+/// A data file: pages of one length. Its index is its owner number; its `FileId` changes when it is dropped.
 struct File {
     length: usize,
     id: RwLock<FileId>,
     pages: Vec<Page>,
 }
 
-/// Nobody reads a page while it is written (the lock), as InnoDB sees to it - but for one read in eight.
+/// The lock blocks reads of a page during a write, like InnoDB's latch. One read in eight ignores it.
 #[derive(Default)]
 struct Page {
     lock: RwLock<()>,
     version: AtomicU32,
 }
 
-/// Bytes that were read or written, to be offered later.
+/// Bytes of a read or write, offered later.
 struct Late {
     page: PageId,
     bytes: Vec<u8>,
@@ -100,7 +100,7 @@ impl Model {
     fn step(&self, random: &mut Random, late: &mut Vec<Late>) {
         let owner = random.next(self.files.len());
         let file = &self.files[owner];
-        // Skewed, so that some pages are met by several threads at once.
+        // Skewed, so that several threads use some pages at once.
         let near = random
             .next(file.pages.len())
             .min(random.next(file.pages.len()))
@@ -182,7 +182,7 @@ impl Model {
         let mut read = vec![0; length as usize];
         let mut bytes = vec![0; file.length];
         let is_read = self.cache.read_exact_at(&mut read, offset).is_ok();
-        // SAFETY: nobody reads into the memory; a page in staging is there.
+        // SAFETY: no read fills the memory; a page in staging is present.
         let copy = unsafe { located.bytes() }.filter(|_| length == 0);
         let lent = located.buffer().map(|_| copy.unwrap_or(&read));
         if lent.is_none() {
@@ -230,7 +230,7 @@ impl Model {
         let id = file.id.read();
         let pages = &file.pages[n..file.pages.len().min(n + 1 + random.next(6))];
         let _locks: Vec<_> = pages.iter().map(|page| page.lock.write()).collect();
-        // One in four as a truncation of everything beyond would be.
+        // One in four covers all pages beyond, like a truncation.
         let count = pages.len() as u32;
         self.generations.begin_write(owner, n as u32, count);
         self.extension.invalidate(
@@ -252,7 +252,7 @@ impl Model {
         file.pages[n].version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The numbers of versions go on, so that nothing old can pass for new.
+    /// Version numbers continue, so that no old version can pass for a new one.
     fn drop_file(&self, owner: u32, file: &File) {
         let mut id = file.id.write();
         self.generations.bump(owner, 0, u32::MAX);
@@ -264,7 +264,7 @@ impl Model {
             .for_each(|page| _ = page.version.fetch_add(1, Ordering::SeqCst));
     }
 
-    /// When all threads have ended.
+    /// Call after all threads have ended.
     fn check_books(&self) {
         while self.extension.statistics().pages_staged > 0 || self.extension.staged_bytes() > 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -296,13 +296,13 @@ fn everything_was_tried(s: &Statistics, compaction: bool) -> bool {
     tried.iter().all(|&n| n > 0) && (s.reinserted > 0 || !compaction)
 }
 
-/// `compaction`: segments are only ever emptied, which is rare otherwise.
+/// `compaction`: segments are always emptied, never reopened, which is rare otherwise.
 fn trial(lengths: &[usize], compression: Compression, compaction: bool, steps: usize) {
     let directory = tempfile::tempdir().unwrap();
     let model = Model::new(lengths, 24 << 20, compression, directory.path());
     let canary = &model.extension.shared.store.canary;
     canary.compaction.store(compaction, Ordering::Relaxed);
-    // On a busy machine the writer has to catch up, again and again, before the cache is full.
+    // On a busy host the writer needs time to catch up before the cache is full.
     for _ in 0..50 {
         model.run(4, steps);
         model.check_books();

@@ -1,10 +1,10 @@
-//! What gets in, and what goes for it, once pages compete.
+//! Admission and eviction while pages compete.
 
 use super::*;
 
 const LENGTH: usize = 16384;
 
-/// Reads a page as a server does: offers it if it is not cached. The offer's outcome, if there was one.
+/// Reads a page like a server, and offers it after a miss. Returns the outcome of the offer, if any.
 fn ask(f: &Fixture, page: PageId) -> Option<OfferOutcome> {
     let hit = f.read(page, 1, LENGTH) == ReadOutcome::Hit;
     let outcome = (!hit).then(|| f.offer(page, 1, LENGTH));
@@ -12,7 +12,7 @@ fn ask(f: &Fixture, page: PageId) -> Option<OfferOutcome> {
     outcome
 }
 
-/// A full cache of pages of file 1, each asked for so many times.
+/// A cache full of pages of file 1, each read `times` times.
 fn full(times: u32) -> Fixture {
     let f = inline(|c| {
         c.policy = PolicyName::Density;
@@ -82,7 +82,7 @@ fn another_policy_runs_in_the_same_engine() {
     f.check_books();
 }
 
-/// What is hit all the time stays, whatever is scanned beside it.
+/// Frequently hit pages stay during scans of other pages.
 #[test]
 fn density_keeps_what_comes_back_and_lets_scans_pass() {
     let f = full(20);
@@ -108,7 +108,7 @@ fn density_keeps_what_comes_back_and_lets_scans_pass() {
 #[test]
 fn density_learns_of_pages_that_are_written_back() {
     let f = full(4);
-    // A file of which every page that is read is also written.
+    // Every read page of this file is also written.
     for n in 0..6000 {
         ask(&f, page(2, n % 400));
         f.write(page(2, n % 400), 1, LENGTH);
@@ -141,7 +141,7 @@ fn density_believes_in_a_new_working_set_soon() {
     f.check_books();
 }
 
-/// Of one page, of one file, of writes only: nothing is divided by nothing, and what fits is served.
+/// Streams of one page, of one file, of writes only: no division of zero by zero, and pages that fit are served.
 #[test]
 fn density_serves_streams_that_teach_nothing() {
     let f = full(1);
@@ -157,7 +157,7 @@ fn density_serves_streams_that_teach_nothing() {
     f.check_books();
 }
 
-/// What happens follows from the calls alone.
+/// The calls alone determine the behaviour.
 #[test]
 fn policies_are_repeatable() {
     let run = |name| {

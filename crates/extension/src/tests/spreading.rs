@@ -1,4 +1,4 @@
-//! Several devices, the pace and the daily budget.
+//! Several devices, the write rate and the daily budget.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use super::*;
 use crate::device::storage::Storage;
 use crate::{Compression, DeviceStatistics, OpenError, WriteBudget};
 
-/// A storage whose writes take as long as the gate tells, in milliseconds; for ever while that is `u64::MAX`.
+/// A storage whose writes take as many milliseconds as the gate holds; they hang while that is `u64::MAX`.
 struct Slow {
     file: File,
     millis: Arc<AtomicU64>,
@@ -38,7 +38,7 @@ impl Storage for Slow {
     }
 }
 
-/// Two devices with writers in threads, the second of them with a gate.
+/// Two devices with writer threads, the second of them with a gate.
 struct Pair {
     fixture: Fixture,
     millis: Arc<AtomicU64>,
@@ -103,7 +103,7 @@ fn state_of(device: &DeviceStatistics) -> &str {
 fn devices_are_filled_in_proportion_to_their_size() {
     let second = tempfile::tempdir().unwrap();
     let f = inline(|c| c.devices.push(device(second.path(), "other", SMALLEST * 4)));
-    // While they are filled, when they are full, and when they were full for long.
+    // While they are being filled, when they are full, and long after.
     for pages in [0..800, 800..2400, 2400..8000] {
         for n in pages.clone() {
             f.offer(page(1, n), 1, 16384);
@@ -116,7 +116,7 @@ fn devices_are_filled_in_proportion_to_their_size() {
         f.check_books();
         let d = f.extension.device_statistics();
         let ratio = d[1].pages as f64 / d[0].pages as f64;
-        // The smaller has as many segments in reserve as the larger.
+        // The smaller device reserves as many segments as the larger.
         assert!((3.2..6.0).contains(&ratio), "{pages:?}: {ratio}");
         let s = f.extension.statistics();
         assert!(
@@ -139,7 +139,7 @@ fn a_small_device_is_not_written_over_while_a_large_one_is_empty() {
     f.pump();
     let s = f.extension.statistics();
     assert_eq!((s.evicted, s.reinserted), (0, 0), "{s:?}");
-    // But for some that look like another.
+    // Except for some collisions.
     assert!(s.pages_cached > 3180, "{s:?}");
 }
 
@@ -148,7 +148,7 @@ fn a_slow_device_gets_fewer_pages_and_holds_nobody_up() {
     let pair = pair(SMALLEST * 8, SMALLEST * 8);
     const SLOW: u64 = 200;
     pair.millis.store(SLOW, Ordering::SeqCst);
-    // Until its writes have been measured, and are slow beside those of the other, whose disk may be busy as well.
+    // Until its writes are measured as slow in comparison with the other device, whose disk may be busy as well.
     let begun = Instant::now();
     let mut next = 0;
     while !state_of(&pair.devices()[1]).contains("take much longer") {
@@ -164,9 +164,9 @@ fn a_slow_device_gets_fewer_pages_and_holds_nobody_up() {
     let after = pair.devices();
     let [fast, slow] = [0, 1].map(|n| after[n].writes - before[n].writes);
     assert!(fast > 4 * slow, "{fast} writes, and {slow} slow ones");
-    // Had the others waited for each of its writes, there would have been as many as of theirs.
+    // If the other device waited for each of its writes, both would have equally many.
     assert!(u128::from(slow) <= took.as_millis() / u128::from(SLOW) + 2);
-    // It comes back among the others.
+    // It returns to normal use.
     pair.millis.store(0, Ordering::SeqCst);
     let begun = Instant::now();
     let mut next = 200_000;
@@ -191,7 +191,7 @@ fn a_device_that_hangs_in_a_write_holds_little() {
     }
     let devices = pair.devices();
     assert!(devices[0].pages > 1300, "{devices:?}");
-    // What it holds is served from memory.
+    // Pages that it holds in memory are served.
     let served = (0..1500)
         .filter(|&n| pair.fixture.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
         .count();
@@ -223,7 +223,7 @@ fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
     }
     let hits = (0..200).filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit);
     assert!(hits.count() > 190);
-    // It is there now, and found when it is tried again: a directory where a file would have been made before.
+    // Its path is available now, and the next probe finds it: a directory instead of a new file.
     std::fs::create_dir_all(wanted.join("sub")).unwrap();
     f.extension
         .with_writers(|writers| writers[1].recovery_mut().hurry_probe());
@@ -256,14 +256,14 @@ fn without_any_device_opening_fails_and_names_the_first() {
     assert!(error.to_string().contains("/one'"), "{error}");
 }
 
-/// Writes for so many seconds of a clock that only waiting moves. Bytes written per second.
+/// Writes for `seconds` of a clock that advances only by waiting. Returns bytes written per second.
 fn rate(f: &Fixture, seconds: u64) -> f64 {
     let shared = &f.extension.shared;
     let begun = shared.clock.now();
     let before = f.extension.statistics().bytes_written_total;
     let mut n = 0;
     while shared.clock.now() < begun + Duration::from_secs(seconds) {
-        // One that looks like another may be said to be cached already.
+        // A colliding page may be reported as already cached.
         while f.offer(page(1, n), 1, 16384) != OfferOutcome::StagingFull {
             n += 1;
         }
@@ -301,7 +301,7 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
     let limit = 64 << 20;
     budget.set_limit(limit);
     let (mut version, mut refused) = (1, 0);
-    // Five minutes at a time, three days long, more is offered than may be written.
+    // For three days in steps of five minutes, offer more than the budget allows.
     let mut written = vec![];
     for _ in 0..3 * 288 {
         f.extension.shared.clock.skip(Duration::from_secs(300));
@@ -336,14 +336,14 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
     assert!(most <= limit * 105 / 100, "{most} of {limit}");
     assert!(s.bytes_written_total > limit * 22 / 10, "{s:?}");
     assert!(s.bytes_written_in_a_day <= limit * 105 / 100);
-    // Used up: pages that are cached are served all the same.
+    // The budget is used up: cached pages are still served.
     budget.set_limit(1);
     let cached = (0..64).filter(|&n| f.read(page(1, n), version, 16384) == ReadOutcome::Hit);
     assert!(cached.count() > 0 || refused > 0);
     assert_eq!(f.offer(page(9, 9), 1, 16384), OfferOutcome::WriteLimit);
     budget.set_limit(0);
     assert_eq!(f.offer(page(9, 9), 1, 16384), OfferOutcome::Admitted);
-    // Another extension of the process goes on with the account.
+    // Another extension of the process continues the account.
     let again = Arc::clone(&budget);
     let other = inline(|c| c.budget = again);
     assert!(other.extension.statistics().bytes_written_in_a_day > 0);
@@ -395,7 +395,7 @@ fn pages_that_do_not_shrink_are_left_alone() {
     assert_eq!(s.compression_ratio, 1.0);
 }
 
-/// A page of noise that ends in zeros, so that it shrinks to a length of its own.
+/// A page of noise that ends in zeros, so that each page shrinks to a different length.
 fn shrinking(p: PageId, version: u64) -> Vec<u8> {
     let seed = crate::page::mix64(version << 32 | u64::from(p.page));
     let mut bytes: Vec<u8> = (0..2048)
@@ -406,7 +406,7 @@ fn shrinking(p: PageId, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// Pages that shrink to different lengths leave holes of different lengths, and share blocks.
+/// Pages that compress to different lengths leave holes of different lengths, and share blocks.
 #[test]
 fn compressed_pages_of_many_lengths_are_written_about_once() {
     const PAGES: u32 = 4000;

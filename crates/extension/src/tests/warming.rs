@@ -1,4 +1,4 @@
-//! Pages that come in on behalf of another server, and what is told of one's own.
+//! Warming: pages inserted on behalf of another server, and the report on local pages.
 
 use super::*;
 use crate::{EXTENT_PAGES, PolicyName};
@@ -24,7 +24,7 @@ fn one_instance() -> Fixture {
     })
 }
 
-/// Asks for a page as a server does.
+/// Reads a page like a server, and offers it after a miss.
 fn ask(f: &Fixture, page: PageId) {
     if f.read(page, 1, LENGTH) != ReadOutcome::Hit {
         f.offer(page, 1, LENGTH);
@@ -32,7 +32,7 @@ fn ask(f: &Fixture, page: PageId) {
     f.pump();
 }
 
-/// A full cache of pages of file 1, each asked for so many times, one after the other.
+/// A cache full of pages of file 1, each read `times` times, in rounds.
 fn full(times: u32) -> Fixture {
     let f = one_instance();
     for _ in 0..times {
@@ -46,7 +46,7 @@ fn what_was_asked_for_more_often_is_hotter() {
     let f = one_instance();
     for round in 0..8 {
         (round..8).for_each(|n| ask(&f, page(1, 64 + n)));
-        // Others in between: what is read again at once counts once.
+        // Reads of other pages in between, because an immediate repetition does not count.
         (0..200).for_each(|n| ask(&f, page(2, n)));
     }
     let accesses = |f: &Fixture| f.extension.instance_statistics()[0].accesses;
@@ -82,11 +82,11 @@ fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
     f.check_books();
 }
 
-/// Who was not read for so long that its counter has gone.
+/// Pages that were not read for so long that they lost their counters.
 #[test]
 fn what_was_forgotten_is_colder() {
     let f = one_instance();
-    // Nobody has read them, so they have no counters.
+    // No read has touched them, so they have no counters.
     (0..64).for_each(|n| _ = f.offer(page(1, n), 1, LENGTH));
     f.pump();
     (0..40_000).for_each(|_| f.extension.count_access(page(2, 0)));
@@ -98,7 +98,7 @@ fn what_was_forgotten_is_colder() {
     assert!(heat.of[7] > 0, "{heat:?}");
 }
 
-/// The clock of density's entries is the same for all that were read of late: it would only make the hottest alike.
+/// Density's entries share one clock for all recently read pages, so it cannot rank the hottest.
 #[test]
 fn density_tells_the_hottest_apart() {
     let f = one_instance();
@@ -112,13 +112,13 @@ fn density_tells_the_hottest_apart() {
 
 #[test]
 fn only_what_is_colder_goes_for_it() {
-    // Each was asked for eight times.
+    // Each was read eight times.
     let f = full(8);
     let cached = |f: &Fixture| f.extension.statistics().pages_cached;
     let before = cached(&f);
     let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == OfferOutcome::Rejected);
     let rejected = rejected.count();
-    // What writes have under way is room; one look-alike in a hundred seems colder.
+    // Room reserved for writes in flight remains; one collision in a hundred appears colder.
     assert!(rejected > 180, "{rejected}");
     let wanted = f
         .extension
@@ -126,13 +126,13 @@ fn only_what_is_colder_goes_for_it() {
     assert!(wanted.cached.count_ones() < 4, "{wanted:?}");
     assert!(wanted.welcome.count_ones() < 8, "{wanted:?}");
     assert!(cached(&f) + 20 > before);
-    // One that was asked for more often.
+    // Pages with more reads.
     let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
     assert!(admitted.count() > 150);
     f.check_books();
 }
 
-/// The hottest class of a list stands for 4, the next for 3.
+/// A list's hottest class has the count 4, the next the count 3.
 #[test]
 fn a_page_that_was_read_twice_goes_for_a_warm_one() {
     let f = full(2);
@@ -140,7 +140,7 @@ fn a_page_that_was_read_twice_goes_for_a_warm_one() {
         let of = (0..200).filter(|&n| f.warm(page(file, n), count) == OfferOutcome::Admitted);
         of.count()
     };
-    // Look-alikes, and what the store could still take.
+    // Collisions, and the room left in the store.
     assert!(admitted(1, 2) < 40, "{}", admitted(1, 3));
     assert!(admitted(3, 4) > 150, "{}", admitted(3, 5));
     f.check_books();

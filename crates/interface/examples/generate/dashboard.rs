@@ -1,16 +1,16 @@
-//! The last row of Grafana's dashboard: every figure that no panel above it shows.
+//! Generates the last row of Grafana's dashboard: every figure that no panel above it shows.
 
 use interface::Status;
 use interface::status::{Kind, Unit};
 use serde_json::{Value, json};
 
 const ROW: &str = "Everything else";
-/// Of those above, what the exporter puts before the names.
+/// The exporter's prefix for the names above the row.
 const METRIC: &str = "mysql_global_status_bpe_";
 const WIDTH: usize = 8;
 const HEIGHT: usize = 8;
 
-/// The dashboard with that row made anew; `None` if the text is not laid out as a dashboard.
+/// Returns the dashboard with that row regenerated; `None` if the text has no dashboard layout.
 pub fn with_the_rest(dashboard: &str) -> Option<String> {
     let end = dashboard.rfind("\n  ]\n}")?;
     let row = format!("\"title\": \"{ROW}\"");
@@ -49,7 +49,7 @@ pub fn with_the_rest(dashboard: &str) -> Option<String> {
     Some(format!("{above},\n    {text}{}", &dashboard[end..]))
 }
 
-/// Numbers that the text does not name, those of one kind and unit together.
+/// Groups the numbers that the text does not name, by kind and unit.
 fn groups(above: &str) -> Vec<Vec<Status>> {
     let shown = |one: &Status| {
         let mut words = above.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -142,7 +142,7 @@ fn in_words(unit: Unit) -> &'static str {
     }
 }
 
-/// Grafana's name of a unit; of a counter's growth in a second.
+/// Grafana's name of a unit. For a counter: the unit of its growth per second.
 pub fn of_grafana(kind: Kind, unit: Unit) -> &'static str {
     match (kind, unit) {
         (Kind::Counter, Unit::Reads) => "reqps",

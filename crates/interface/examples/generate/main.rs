@@ -1,9 +1,9 @@
-//! Writes what is made from the lists in `interface`, and from the figures that the console sends, into the files of this
-//! repository that hold it:
+//! Writes generated text into the files of this repository. The sources are the lists in `interface`, and the types that the
+//! console sends:
 //!
 //!     cargo run -p interface --example generate
 //!
-//! `tests/generated.rs` fails when one of them is not current.
+//! `tests/generated.rs` fails if one of these files is outdated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// The files, as they must be.
+/// Returns the files and their required contents.
 pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let reference = repository("docs/user/reference.md");
     let tables = between(&read(&reference)?, BEGIN, END, &variables_table())
@@ -76,7 +76,7 @@ pub fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// The text with another part between the two lines.
+/// Returns the text with the part between two lines replaced.
 fn between(text: &str, begin: &str, end: &str, part: &str) -> Option<String> {
     let start = text.find(begin)? + begin.len();
     let stop = start + text[start..].find(end)?;
@@ -99,7 +99,7 @@ fn table() -> String {
     table
 }
 
-/// Codes of messages, in Markdown.
+/// The message codes, in Markdown.
 fn codes_table() -> String {
     let rows = codes::ALL.iter();
     let rows = rows.map(|(code, part)| format!("| BPE-{code:04} | {} |\n", part.trim()));
@@ -132,13 +132,13 @@ fn variables_table() -> String {
     table
 }
 
-/// The view with the columns of its report.
+/// Returns the view with the columns of its report.
 fn with_columns(statements: &str, view: &str, report: &[Column]) -> Option<String> {
     let at = statements.find(&format!("VIEW bpe.{view} AS"))?;
     let columns: Vec<String> = report
         .iter()
         .filter_map(|column| {
-            // A word of SQL.
+            // A reserved word of SQL.
             let name = match column.view? {
                 "reads" => "`reads`",
                 name => name,
@@ -155,7 +155,7 @@ fn with_columns(statements: &str, view: &str, report: &[Column]) -> Option<Strin
     Some(format!("{}{new}", &statements[..at]))
 }
 
-/// PMM's queries, each metric with usage and description of its column.
+/// Returns PMM's queries, with usage and description of each metric's column.
 fn described(queries: &str) -> Result<String, String> {
     let mut report: &[Column] = &[];
     let mut column = None;
@@ -163,7 +163,7 @@ fn described(queries: &str) -> Result<String, String> {
     for line in queries.lines() {
         if line.starts_with("mysql_bpe_") {
             report = match line {
-                // Sums over files, described there.
+                // Sums over files, described in PMM's file.
                 "mysql_bpe_tables:" => &[],
                 "mysql_bpe_devices:" => DEVICES,
                 "mysql_bpe_instances:" => INSTANCES,
@@ -172,7 +172,7 @@ fn described(queries: &str) -> Result<String, String> {
         }
         if let Some(name) = line.strip_prefix("    - ") {
             let name = name.trim_end_matches(':');
-            // What the query itself names is described in the file.
+            // Metrics named by the query itself are described in the file.
             column = report.iter().find(|column| column.view == Some(name));
         }
         match (line.trim().split_once(": "), column) {

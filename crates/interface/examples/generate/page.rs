@@ -1,4 +1,4 @@
-//! What the page knows of what the console sends it: types, and the limits by which figures are judged.
+//! Generates the page's TypeScript: types of the console's messages, and limits for judging figures.
 
 use interface::limits;
 use interface::reports::{Column, DEVICES, FILES, INSTANCES, Value};
@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 
 use super::{read, repository};
 
-/// A type of Rust that is sent as JSON: the file, its name there, its name in TypeScript.
+/// A Rust type sent as JSON: its file, its Rust name, its TypeScript name.
 type Sent = (&'static str, &'static str, &'static str);
 
-/// In the order in which they are written. A name of Rust stands for the type of the same file before that of another.
+/// The types in output order. A Rust name refers to a type of the same file before one of another file.
 const SENT: [Sent; 27] = [
     ("bpe/src/observe/histogram.rs", "Quantiles", "Quantiles"),
     ("bpe/src/observe/figures.rs", "Figures", "Figures"),
@@ -46,7 +46,7 @@ const SENT: [Sent; 27] = [
     ("bpe-lab/src/experience/run.rs", "Request", "RunRequest"),
 ];
 
-/// The file of the page.
+/// Returns the page's file of types.
 pub fn types() -> Result<String, String> {
     let mut types = String::from(
         "// Made by `cargo run -p interface --example generate` from what crates/bpe and crates/bpe-lab send. Change it there.\n\n\
@@ -76,7 +76,7 @@ pub fn types() -> Result<String, String> {
     Ok(types)
 }
 
-/// The page's settings: a list, and its type.
+/// Returns the page's settings: a list, and its type.
 pub fn variables() -> String {
     let rows: Vec<String> = variables::settings()
         .map(|one| row_of(one).to_string())
@@ -110,10 +110,10 @@ fn row_of(one: &variables::Variable) -> Json {
     })
 }
 
-/// Limits that the page uses.
+/// The limits that the page uses.
 const LIMITS: [&str; 5] = ["IDLE", "ALIKE", "LITTLE", "FULL", "HALF"];
 
-/// The rows of a report, in TypeScript.
+/// Returns the rows of a report as a TypeScript type.
 fn rows_of(name: &str, report: &[Column]) -> String {
     let members: String = report
         .iter()
@@ -131,7 +131,7 @@ fn rows_of(name: &str, report: &[Column]) -> String {
     format!("\nexport interface {name} {{\n{members}}}\n")
 }
 
-/// The line on which a type begins, and the comment above it.
+/// Finds the line that begins a type, and the comment above it.
 fn begin<'a>(lines: &[&'a str], head: &str) -> Result<(usize, Vec<&'a str>), String> {
     let first = lines
         .iter()
@@ -146,7 +146,7 @@ fn begin<'a>(lines: &[&'a str], head: &str) -> Result<(usize, Vec<&'a str>), Str
     Ok((first, comment))
 }
 
-/// An enumeration without values, as its words: the list, and the type of one of them.
+/// Converts an enumeration without values: the list of words, and their union type.
 fn words_of(lines: &[&str], (_, name, ours): Sent) -> Result<String, String> {
     let (first, comment) = begin(lines, &format!("pub enum {name} {{"))?;
     let mut words = Vec::new();
@@ -175,7 +175,7 @@ fn words_of(lines: &[&str], (_, name, ours): Sent) -> Result<String, String> {
     ))
 }
 
-/// A structure of Rust that is sent as JSON, in TypeScript.
+/// Converts a Rust struct that is sent as JSON to TypeScript.
 fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, String> {
     let (first, mut comment) = begin(lines, &format!("pub struct {name} {{"))?;
     let mut text = format!("\n{}export interface {ours} {{\n", commented(&comment, ""));
@@ -197,7 +197,7 @@ fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, Stri
                     type_of(file, kind).ok_or_else(|| format!("{name}.{field}: what is {kind}?"))?
                 }
             };
-            // What is empty is left out, not sent as null.
+            // Empty fields are omitted, not sent as null.
             let (mark, kind) = if left_out {
                 ("?", kind.trim_end_matches(" | null"))
             } else {
@@ -215,7 +215,7 @@ fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, Stri
     Ok(text)
 }
 
-/// A type that is named in this file.
+/// Converts a field type that occurs in this file.
 fn type_of(file: &str, kind: &str) -> Option<String> {
     let inner = |before: &str| kind.strip_prefix(before)?.strip_suffix('>');
     Some(match kind {
@@ -237,7 +237,7 @@ fn type_of(file: &str, kind: &str) -> Option<String> {
     })
 }
 
-/// A comment of TypeScript.
+/// Formats a TypeScript comment.
 fn commented(lines: &[&str], indent: &str) -> String {
     let words: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     match words.as_slice() {

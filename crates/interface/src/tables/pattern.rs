@@ -1,4 +1,4 @@
-//! Which tables a rule fits.
+//! Patterns that select the tables of a rule.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use crate::untrusted::Untrusted;
 
 /// Characters of a rule that a message repeats.
 const QUOTED: usize = 60;
-/// Characters of the longest name of a schema, table or partition.
+/// Maximum length of a schema, table or partition name, characters.
 const LONGEST_NAME: usize = 64;
-/// Stands for what belongs to no single table.
+/// Matches files that belong to no single table.
 const SYSTEM: &str = "#system";
 
-/// What a data file holds, by the names SQL knows.
+/// Contents of a data file, by SQL names.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'a> {
     /// A table, or a partition of it. A subpartition follows its partition after a colon.
@@ -20,11 +20,11 @@ pub enum Named<'a> {
         table: &'a str,
         partition: Option<&'a str>,
     },
-    /// A part of no single table: the system tablespace, undo, general tablespaces, a table that is being made.
+    /// Not part of a single table: the system tablespace, undo, general tablespaces, a table being created.
     System,
 }
 
-/// `schema.table`, with wildcards, perhaps with `#p#partition` and `#sp#subpartition` after it; or `#system`.
+/// `schema.table` with wildcards, optionally followed by `#p#partition` and `#sp#subpartition`; or `#system`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     Tables {
@@ -59,7 +59,7 @@ impl Pattern {
     }
 
     /// # Errors
-    /// Says what is wrong.
+    /// The syntax error.
     pub fn parse(text: &str, folds: bool) -> Result<Pattern, String> {
         let mut rest = Rest(text.trim());
         if rest.0.is_empty() {
@@ -86,7 +86,7 @@ impl Pattern {
             ));
         }
         let (table, _) = rest.name("table", folds)?;
-        // The servers compare names of partitions without case.
+        // The servers compare partition names case-insensitively.
         let partition = if rest.take("#p#") {
             Some(rest.name("partition", true)?.0)
         } else {
@@ -113,7 +113,7 @@ impl Pattern {
         })
     }
 
-    /// Whether it fits. `folds`: as when it was parsed.
+    /// Whether the pattern matches. `folds`: as when it was parsed.
     pub fn fits(&self, named: &Named<'_>, folds: bool) -> bool {
         match (self, named) {
             (Pattern::System, Named::System) => true,
@@ -149,7 +149,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it fits everything that another one fits.
+    /// Whether the pattern matches everything that another one matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         match (self, other) {
             (Pattern::System, Pattern::System) => true,
@@ -181,7 +181,7 @@ impl Pattern {
         }
     }
 
-    /// Names one table, or one of its partitions, without wildcards: schema and table.
+    /// Returns schema and table if the pattern names one table, or one of its partitions, without wildcards.
     pub fn exact(&self) -> Option<(String, String)> {
         match self {
             Pattern::Tables { schema, table, .. } => Some((schema.exact()?, table.exact()?)),
@@ -235,7 +235,7 @@ impl Name {
     }
 }
 
-/// In backquotes where it must be: whatever stands between wildcards.
+/// Uses backquotes where needed, around each run of letters between wildcards.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_letter = |part: &Part| matches!(part, Part::Is(_));
@@ -261,8 +261,8 @@ impl Part {
     }
 }
 
-/// Whether a pattern fits a text, or everything that another pattern fits: no part but [`Part::Any`] fits an `Any`. In time that
-/// grows with the product of their lengths.
+/// Whether a pattern matches a text, or everything that another pattern matches: only [`Part::Any`] matches an `Any`. The
+/// time is proportional to the product of their lengths.
 fn fits(pattern: &[Part], text: &[Part]) -> bool {
     let (mut at, mut there) = (0, 0);
     let mut back: Option<(usize, usize)> = None;
@@ -289,7 +289,7 @@ fn fits(pattern: &[Part], text: &[Part]) -> bool {
     pattern[at..].iter().all(|part| *part == Part::Any)
 }
 
-/// Letters as they are compared: in lower case, if names are folded.
+/// Returns the letters for comparison: in lower case, if names are folded.
 fn fold(text: &str, folds: bool) -> impl Iterator<Item = char> + '_ {
     text.chars().flat_map(move |letter| {
         let lower = folds.then(|| letter.to_lowercase());
@@ -298,12 +298,12 @@ fn fold(text: &str, folds: bool) -> impl Iterator<Item = char> + '_ {
     })
 }
 
-/// Needs no backquotes.
+/// Whether a letter needs no backquotes.
 fn is_plain(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '$' | '-' | '@' | '+')
 }
 
-/// What is left of a pattern.
+/// The unparsed rest of a pattern.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -317,7 +317,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// A name with wildcards, parts of it in backquotes; and as it was written.
+    /// Parses a name with wildcards, parts of it in backquotes. Also returns its source text.
     fn name(&mut self, what: &str, folds: bool) -> Result<(Name, &'a str), String> {
         let whole = self.0;
         let mut parts = Vec::new();
@@ -335,7 +335,7 @@ impl<'a> Rest<'a> {
             } else if quoted {
                 parts.extend(fold(letter.encode_utf8(&mut [0; 4]), folds).map(Part::Is));
             } else if matches!(letter, '*' | '%') {
-                // Two are one, so that what fits the same is the same.
+                // Merges consecutive wildcards, so that equivalent patterns are equal.
                 if parts.last() != Some(&Part::Any) {
                     parts.push(Part::Any);
                 }
@@ -375,11 +375,12 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The rules in a text, which commas or semicolons separate. Empty ones do not count.
+/// Shortens a rule for a message.
 pub(super) fn quoted(text: &str) -> Untrusted<'_> {
     Untrusted::new(text).cut_at(QUOTED)
 }
 
+/// Splits a text into rules at commas and semicolons. Empty rules are skipped.
 pub(super) fn split(text: &str) -> Result<Vec<&str>, String> {
     let mut found = Vec::new();
     let (mut quoted, mut begin) = (false, 0);

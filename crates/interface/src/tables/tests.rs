@@ -216,7 +216,7 @@ fn one_table_is_changed_and_the_rest_stays() {
         "limit 5% shop.orders, exclude shop.log_*, limit 20% reports.*"
     );
     assert_eq!(with(&again, "shop", "orders", None), rules.to_string());
-    // An exception, and back.
+    // An exception, and its removal.
     let except = with(&rules, "shop", "log_1", None);
     assert_eq!(
         except,
@@ -231,7 +231,7 @@ fn one_table_is_changed_and_the_rest_stays() {
         parsed(&odd).action(&table("my db", "a`b")),
         Some(Action::Prefer)
     );
-    // A rule for a partition stays before that of its table.
+    // A rule for a partition stays before the rule of its table.
     let parts = parsed("prefer shop.orders#p#p1");
     assert_eq!(
         with(&parts, "shop", "orders", Some(Action::Exclude)),

@@ -1,4 +1,4 @@
-//! The hooks whose instructions are counted. One operation is one process: it switches on as it needs.
+//! The hooks whose instructions are counted. Each operation runs in its own process and sets up its own state.
 
 use std::ffi::{CString, c_char, c_int, c_long, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -38,13 +38,13 @@ pub const OPERATIONS: [(&str, Prepare); 14] = [
     }),
 ];
 
-/// What the call meets.
+/// State of the cache when the call arrives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Off,
     NoDataFile,
     Absent,
-    /// As absent, and what the next process has to know is noted.
+    /// As `Absent`, with records for the next process.
     Recorded,
     Staged,
     OnDevice,
@@ -53,7 +53,7 @@ enum State {
 }
 
 const PAGE: usize = 16384;
-/// Fits into the smallest staging.
+/// Fits into the smallest staging area.
 const PAGES: u32 = 64;
 const CONTEXT: usize = 0x1000;
 
@@ -92,7 +92,7 @@ struct Event {
     result2: i64,
 }
 
-/// Leaves in the buffer what is there.
+/// Leaves the buffer unchanged.
 unsafe extern "C" fn read_nothing(_: c_int, _: *mut c_void, length: size_t, _: i64) -> ssize_t {
     length as ssize_t
 }
@@ -104,7 +104,7 @@ unsafe extern "C" fn write_nothing(_: c_int, _: *const c_void, length: size_t, _
 static SUBMITTED: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" fn submit_nothing(_: usize, count: c_long, requests: *mut *mut Iocb) -> c_int {
-    // SAFETY: there is one.
+    // SAFETY: the caller passes one request.
     SUBMITTED.store(unsafe { *requests } as u64, Ordering::Relaxed);
     count as c_int
 }
@@ -133,7 +133,7 @@ unsafe extern "C" fn events_of_nothing(
     1
 }
 
-/// The hook for an import, with `original` put behind it.
+/// Returns the hook of an import, after replacing its original with `original`.
 ///
 /// # Safety
 /// `F` must be the type of the call.
@@ -171,7 +171,7 @@ struct Page([u8; PAGE]);
 
 impl World {
     fn new(state: State) -> Outcome<World> {
-        // SAFETY: these are the types of the calls.
+        // SAFETY: the types match the calls.
         let (pread, open) = unsafe {
             (
                 hook::<Pread>("pread64", read_nothing as *const ()),
@@ -200,7 +200,7 @@ impl World {
             pread,
             _folder: folder,
         };
-        // The page size is learned from the first read; with a header that does not fit, the page is not offered.
+        // The first read teaches the page size. Its header does not match, so the page is not admitted.
         world.read(PAGES + 1);
         if matches!(state, State::Staged | State::OnDevice | State::Bypassed) {
             for page in 1..=PAGES {
@@ -274,7 +274,7 @@ fn read(state: State) -> Outcome<Box<Act>> {
 
 fn write(state: State) -> Outcome<Box<Act>> {
     let mut world = World::new(state)?;
-    // SAFETY: that is its type.
+    // SAFETY: the type matches the call.
     let pwrite: Pwrite = unsafe { hook("pwrite64", write_nothing as *const ()) };
     Ok(Box::new(move |n| {
         let page = 1 + n % PAGES;
@@ -290,7 +290,7 @@ fn write(state: State) -> Outcome<Box<Act>> {
 
 fn submit(state: State) -> Outcome<Box<Act>> {
     let mut world = World::new(state)?;
-    // SAFETY: these are their types.
+    // SAFETY: the types match the calls.
     let (submit, get_events) = unsafe {
         (
             hook::<Submit>("io_submit", submit_nothing as *const ()),

@@ -1,4 +1,4 @@
-//! The plugin descriptors of both servers, and the plugin's life: constructor, init, deinit.
+//! The plugin descriptors of both servers, and the plugin's life cycle: constructor, init, deinit.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::catch_unwind;
@@ -20,9 +20,9 @@ use crate::{calls, controller, got, persist, scan, unseen};
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
 const MATURITY_STABLE: u32 = 5;
-/// MySQL: may be loaded by `early-plugin-load`.
+/// MySQL: `early-plugin-load` may load the plugin.
 const ALLOW_EARLY: c_ulong = 4;
-/// 0.1 as the servers encode a plugin's version.
+/// 0.1, in the servers' encoding of plugin versions.
 const VERSION: u32 = 0x0001;
 
 type LifeCall = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -177,11 +177,11 @@ pub static _maria_plugin_declarations_: ServerTable<[MariaDbDeclaration; 2]> = S
     MARIADB_END,
 ]);
 
-/// The server reads the interface version right after it has loaded the library, so it is set here. Nothing else is
-/// done in the constructor but for the lists of choices: no thread, no file.
+/// Sets the interface version, because the server reads it right after loading the library. The constructor otherwise only
+/// fills in the lists of choices. It starts no thread and opens no file.
 extern "C" fn constructor() {
     let (_, version) = super::server();
-    // SAFETY: constructors run before anybody else can know this table.
+    // SAFETY: constructors run before any other code can know this table.
     unsafe { (*INFO.get()).interface_version = version };
     super::variables::complete();
 }
@@ -190,7 +190,7 @@ extern "C" fn constructor() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Never fails: whatever cannot be done is said, and the server works without us.
+/// Never fails. It logs every failure, and the server runs without the extension.
 unsafe extern "C" fn init(plugin: *mut c_void) -> c_int {
     if super::server().0 == super::Flavour::MySql {
         JOURNAL.open(plugin);
@@ -203,7 +203,7 @@ unsafe extern "C" fn init(plugin: *mut c_void) -> c_int {
     0
 }
 
-/// Nothing is redirected in a server that nobody has looked at.
+/// Refuses server releases that were never tested; nothing is redirected there.
 fn too_old() -> Result<(), interface::Refusal> {
     let (flavour, version) = super::server();
     let maker = match flavour {
@@ -215,7 +215,7 @@ fn too_old() -> Result<(), interface::Refusal> {
 }
 
 fn start() {
-    // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
+    // SAFETY: the server is initialising the plugin, so the variables have valid values.
     unsafe { settings::load() };
     if let Some(warning) = settings::take_former_persist() {
         Linux.warning(&warning);
@@ -245,7 +245,7 @@ fn start() {
 }
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
-    // The hooks stay in place and pass everything on: MySQL flushes its pages after this.
+    // The hooks stay in place and forward every call: MySQL flushes its pages after deinit.
     let _ = catch_unwind(|| {
         let end = || DIAGNOSTICS.end();
         let how = persist::End::now();
@@ -255,7 +255,7 @@ unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
         }
         persist::end(how);
     });
-    // Not before: the controller would take the missing values for new ones.
+    // Must follow the end of the controller: it would take the missing values for new ones.
     settings::LOADED.store(false, Ordering::SeqCst);
     JOURNAL.close();
     0

@@ -1,4 +1,4 @@
-//! Errors and warnings that the client sees.
+//! Errors and warnings for the client.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
@@ -8,15 +8,15 @@ use super::lookup;
 use crate::linux::Linux;
 use crate::os::Os as _;
 
-/// `ER_UNKNOWN_ERROR`: a message of our own, with SQLSTATE HY000.
+/// `ER_UNKNOWN_ERROR`: a message of the plugin, with SQLSTATE HY000.
 const ERROR_NUMBER: u32 = 1105;
 const WARNING_LEVEL: c_int = 1;
 
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`.
 const ACCESS_DENIED: u32 = 1227;
 
-/// Gives the current statement an error. Where the server exports no function for it, the statement fails with the
-/// server's own "wrong value" message, and the reason is in the error log and in `Bpe_state_reason`.
+/// Raises an error in the current statement. If the server exports no function for that, the statement fails with the
+/// server's own "wrong value" message. The reason is then in the error log and in `Bpe_state_reason`.
 pub fn error(text: &str) {
     Linux.error(text);
     if let Ok(text) = CString::new(format!("bpe: {}", Untrusted::new(text))) {
@@ -24,7 +24,7 @@ pub fn error(text: &str) {
     }
 }
 
-/// Gives the current statement the error that servers raise for a missing privilege. For servers that cannot be asked.
+/// Raises the server's error for a missing privilege. Needed where the server exports no privilege check.
 pub fn access_denied(privilege: &str) {
     let text = format!(
         "Access denied; you need (at least one of) the {privilege} privilege(s) for this operation"
@@ -38,8 +38,8 @@ fn raise(number: u32, text: &CStr) {
     type Print = unsafe extern "C" fn(u32, *const c_char, c_ulong, ...);
     let symbol = lookup(&[c"my_printf_error", c"_Z15my_printf_errorjPKciz"]);
     if !symbol.is_null() {
-        // SAFETY: both servers' `my_printf_error(uint, const char *format, myf flags, ...)`; flags are an integer that
-        // is passed in a register in either width.
+        // SAFETY: both servers' `my_printf_error(uint, const char *format, myf flags, ...)`. The flags are an integer,
+        // passed in a register in either width.
         unsafe {
             let print = std::mem::transmute::<*mut c_void, Print>(symbol);
             print(number, c"%s".as_ptr(), 0, text.as_ptr());
@@ -47,7 +47,7 @@ fn raise(number: u32, text: &CStr) {
     }
 }
 
-/// Gives the current statement a warning, and the error log too.
+/// Raises a warning in the current statement, and logs it.
 ///
 /// # Safety
 /// `thd` must be the session that the server handed to a callback that is still running.

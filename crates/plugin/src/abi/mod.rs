@@ -1,7 +1,8 @@
-//! What the plugin loaders of MySQL and MariaDB see: descriptors, variables, status, and the reports, as a function and as a variable.
+//! Interface to the plugin loaders of MySQL and MariaDB: descriptors, variables, status, and the reports (function and
+//! variable).
 //!
-//! One library serves both: MariaDB looks for `_maria_*` symbols first, MySQL knows only `_mysql_*`. Layouts and numbers
-//! are those of the servers' `plugin.h` (MySQL 8.0 to 9.7, MariaDB 10.11 to 11.8), which both keep stable.
+//! One library serves both: MariaDB looks for `_maria_*` symbols first, MySQL only for `_mysql_*`. Layouts and numbers come
+//! from the servers' `plugin.h` (MySQL 8.0 to 9.7, MariaDB 10.11 to 11.8). Both servers keep them stable.
 
 pub mod descriptor;
 pub mod messages;
@@ -14,12 +15,12 @@ pub mod variables;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_void};
 
-/// A table that the server reads, and of which it may write the parts meant for it.
+/// A table that the server reads. The server may write only the fields meant for it.
 #[repr(transparent)]
 pub struct ServerTable<T>(UnsafeCell<T>);
 
-// SAFETY: we never touch a table after the server got it, except `descriptor::INFO`, which is written in the
-// constructor, before any other thread can know it.
+// SAFETY: the plugin never writes a table after the server got it. The constructor writes `descriptor::INFO` before any
+// other thread can know it.
 unsafe impl<T> Sync for ServerTable<T> {}
 
 impl<T> ServerTable<T> {
@@ -34,18 +35,18 @@ impl<T> ServerTable<T> {
     }
 }
 
-/// Which server we are in.
+/// The server that loaded the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// MariaDB.
     MariaDb,
     /// MySQL, or a server made from it.
     MySql,
-    /// Not a server at all (preloaded into another program).
+    /// No server: the library was preloaded into another program.
     None,
 }
 
-/// The first of these symbols that the server exports; null if it exports none.
+/// Returns the first of these symbols that the server exports; null if there is none.
 pub fn lookup(names: &[&CStr]) -> *mut c_void {
     for name in names {
         // SAFETY: a symbol lookup with a valid string.
@@ -57,8 +58,8 @@ pub fn lookup(names: &[&CStr]) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Looks for the built-in binary log plugin, which both servers export under different names. Returns the server and
-/// its interface version (release number times 256).
+/// Identifies the server by its built-in binary log plugin, whose symbol differs between the two. Returns the server and its
+/// interface version (release number times 256).
 pub fn server() -> (Flavour, i32) {
     for (symbol, flavour) in [
         (c"builtin_maria_binlog_plugin", Flavour::MariaDb),
@@ -72,8 +73,8 @@ pub fn server() -> (Flavour, i32) {
 }
 
 fn interface_version(symbol: &CStr) -> Option<i32> {
-    // SAFETY: a symbol lookup. The symbol is an array of plugin declarations, whose second word points to the
-    // descriptor of a storage engine, which begins with the interface version.
+    // SAFETY: a symbol lookup. The symbol is an array of plugin declarations. Their second word points to the descriptor of
+    // a storage engine, which begins with the interface version.
     unsafe {
         let declarations = libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()).cast::<*const i32>();
         if declarations.is_null() {

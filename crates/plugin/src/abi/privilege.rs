@@ -1,8 +1,11 @@
-//! Reports need the `PROCESS` privilege, as InnoDB's own do (`information_schema.INNODB_BUFFER_PAGE`). Those that make the server work, or
-//! show more than InnoDB shows, also need the right to `SET GLOBAL` ([`interface::reports::is_privileged`]).
+//! Access control of the reports.
 //!
-//! The server decides, with its own `check_global_access`: it knows roles, definers of routines, and its internal threads.
-//! It also raises error 1227 in its own words.
+//! Reports require the `PROCESS` privilege, like InnoDB's own (`information_schema.INNODB_BUFFER_PAGE`). Reports that load
+//! the server, or that show more than InnoDB shows, also require the right to `SET GLOBAL`
+//! ([`interface::reports::is_privileged`]).
+//!
+//! The server decides with its own `check_global_access`: it knows roles, definers of routines, and its internal threads. It
+//! also raises error 1227 with its own text.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering;
@@ -21,11 +24,11 @@ const SUPER: u64 = 1 << 15;
 /// MySQL's right to `SET GLOBAL` apart from `SUPER`.
 const SYSTEM_VARIABLES_ADMIN: &CStr = c"SYSTEM_VARIABLES_ADMIN";
 
-/// Proof that the server granted a session the right to read one report. No report is made without it.
+/// Proof that the server granted a session the right to read one report. Every report requires it.
 pub struct ReadsReport(());
 
 impl ReadsReport {
-    /// Asks the server whether the session may read the report of this name. `None`: its statement has error 1227 now.
+    /// Checks with the server whether the session may read the report `name`. `None`: the statement now has error 1227.
     ///
     /// # Safety
     /// `thd` must be null or the session of the calling thread.
@@ -52,9 +55,9 @@ impl ReadsReport {
         }
     }
 
-    /// As [`of`](Self::of), for the session of the calling thread. Loadable functions are not given theirs.
+    /// Like [`of`](Self::of), for the session of the calling thread. Loadable functions are not passed theirs.
     pub fn of_current_session(name: &str) -> Option<ReadsReport> {
-        // SAFETY: the server's own answer for this thread, or null.
+        // SAFETY: the server's session of this thread, or null.
         unsafe { ReadsReport::of(current_session(), name) }
     }
 
@@ -138,7 +141,8 @@ unsafe fn is_granted(thd: *mut c_void, privilege: u64) -> Option<bool> {
 fn current_session() -> *mut c_void {
     type Function = unsafe extern "C" fn() -> *mut c_void;
     let function = lookup(&[c"_current_thd", c"_Z19thd_get_current_thdv"]);
-    // SAFETY: MariaDB's `THD *_current_thd()`, MySQL's `THD *thd_get_current_thd()`; and of older MySQL `thread_local THD *current_thd`, whose address for this thread dlsym gives.
+    // SAFETY: MariaDB's `THD *_current_thd()` and MySQL's `THD *thd_get_current_thd()`. Older MySQL has
+    // `thread_local THD *current_thd`; `dlsym` returns its address for this thread.
     unsafe {
         if !function.is_null() {
             return std::mem::transmute::<*mut c_void, Function>(function)();

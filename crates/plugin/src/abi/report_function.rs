@@ -1,11 +1,11 @@
 //! The SQL function `bpe_report(name)`, a loadable function of the same library.
 //!
-//! `CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'`; the interface of loadable functions is the same in both
-//! servers. On a server without the function, the variable of the same name gives the reports (`report_variable`).
+//! `CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'`. The interface of loadable functions is the same in both
+//! servers. On a server without the function, the variable of the same name returns the reports (`report_variable`).
 //!
-//! The privilege is checked where a report is made, and not when a statement is prepared, as InnoDB does with its tables in
-//! `information_schema`. So a dump that looks at the columns of the views does not need it, and a prepared statement does not
-//! keep a privilege that was revoked.
+//! The privilege is checked when a report is generated, and not when a statement is prepared, as InnoDB does for its tables
+//! in `information_schema`. So a dump that reads the columns of the views does not need it, and a prepared statement does
+//! not keep a revoked privilege.
 
 use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ use super::privilege::ReadsReport;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::report;
 
-/// Makes a report.
+/// Generates a report.
 type Report = fn() -> Value;
 
-/// All reports, by name. What else [`Diagnostics::answer`](crate::diagnostics::Diagnostics::answer) knows takes arguments.
+/// All reports, by name. [`Diagnostics::answer`](crate::diagnostics::Diagnostics::answer) handles the names with arguments.
 pub const REPORTS: [(&str, Report); 8] = [
     ("summary", report::summary),
     ("status", super::status::report),
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn bpe_report_init(
     false
 }
 
-/// Gives the report as JSON, null for a name that is not known. Without the privilege the statement fails.
+/// Returns the report as JSON; null for an unknown name. Without the privilege the statement fails.
 ///
 /// # Safety
 /// Called by the server only, after [`bpe_report_init`].
@@ -125,14 +125,14 @@ pub unsafe extern "C" fn bpe_report(
     }
 }
 
-/// The report of this name as JSON; `None` for a name that is not known.
+/// Returns the report as JSON; `None` for an unknown name.
 pub fn text_of(_granted: &ReadsReport, name: &str) -> Option<CString> {
     let report = catch_unwind(AssertUnwindSafe(|| answer(name)));
     let json = report.ok().flatten()?.to_string();
     CString::new(&*visible_json(&json)).ok()
 }
 
-/// The report of this name, without a look at privileges: for [`text_of`], and for fuzzing.
+/// Returns the report without a privilege check: for [`text_of`], and for fuzzing.
 pub fn answer(name: &str) -> Option<Value> {
     match REPORTS.iter().find(|(known, _)| *known == name) {
         Some((_, report)) => Some(report()),
@@ -140,7 +140,7 @@ pub fn answer(name: &str) -> Option<Value> {
     }
 }
 
-/// The names of [`REPORTS`], for people.
+/// The names of [`REPORTS`], for messages.
 fn names() -> String {
     REPORTS.map(|(name, _)| format!("'{name}'")).join(", ")
 }
@@ -217,7 +217,7 @@ mod tests {
             maybe_null: std::ptr::null_mut(),
         };
         let (mut bytes, mut null, mut error) = (0, 0, 0);
-        // SAFETY: structures as the server would hand them over. No server is here to grant anything.
+        // SAFETY: the structures are those of a server. Without a server, no privilege is granted.
         unsafe {
             let (init, arguments) = (&mut init, &mut arguments);
             assert!(!bpe_report_init(init, arguments, std::ptr::null_mut()));

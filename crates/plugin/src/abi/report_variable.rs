@@ -1,8 +1,8 @@
-//! The session variable `bpe_report`: the reports of a server on which nobody has run `CREATE FUNCTION`.
+//! The session variable `bpe_report`: reports for servers without `CREATE FUNCTION bpe_report`.
 //!
-//! `SET SESSION bpe_report = 'files'; SELECT @@SESSION.bpe_report`. The report is made while the value is checked, and is what the
-//! server then assigns: it copies the text, and frees the copy with the next value or with the session. Like the function it
-//! needs privileges, and gives null for a name that is not known.
+//! `SET SESSION bpe_report = 'files'; SELECT @@SESSION.bpe_report`. The check of the value makes the report, and the server
+//! assigns that text. The server copies it, and frees the copy with the next value or with the session. Like the function,
+//! the variable requires privileges and returns null for an unknown name.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -10,10 +10,10 @@ use super::lookup;
 use super::privilege::ReadsReport;
 use super::report_function;
 
-/// What the variable reads as after it was set to `name`, as the server takes it; null for a name that is not known.
+/// Returns the value that the server assigns after `SET bpe_report = name`; null for an unknown name.
 ///
 /// # Errors
-/// The server gives no memory for it.
+/// The server cannot allocate memory for it.
 ///
 /// # Safety
 /// `thd` must be the session that the server handed to a callback that is still running.
@@ -34,10 +34,10 @@ pub unsafe fn value_of(
     }
 }
 
-/// The text in memory of the server's, which lasts until the statement ends.
+/// Copies the text into memory of the server, which is valid until the statement ends.
 ///
 /// # Errors
-/// When the server does not export how to get that.
+/// The server does not export `thd_strmake`.
 ///
 /// # Safety
 /// `thd` must be the session that the server handed to a callback that is still running.

@@ -1,8 +1,8 @@
 //! Status variables.
 //!
-//! The server knows one variable, `Bpe`, which is a function that gives an array; both servers show its members as
-//! `Bpe_<member>`. [`interface::Status`] lists the members in their order; here are the values. What the extension counts by the
-//! same name needs no line here. The array and the values live in the asking thread until it asks again.
+//! The server knows one variable, `Bpe`: a function that returns an array. Both servers show its members as `Bpe_<member>`.
+//! [`interface::Status`] lists the members in order; this module computes their values. Counters of the extension with the
+//! same name need no line here. Array and values are thread-local, until the thread's next query.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -37,7 +37,7 @@ pub struct StatusVariable {
     scope: c_int,
 }
 
-/// Characters of a text.
+/// Maximum length of a text, characters.
 const LONGEST_TEXT: usize = 900;
 
 const END: StatusVariable = StatusVariable {
@@ -107,7 +107,7 @@ unsafe extern "C" fn show(
             shown.array.as_ptr()
         })
     }));
-    // SAFETY: the server's own entry, to be filled by us.
+    // SAFETY: the server's own entry, which the callback is to fill.
     unsafe {
         static EMPTY: ServerTable<[StatusVariable; 1]> = ServerTable::new([END]);
         (*variable).kind = ARRAY;
@@ -169,7 +169,7 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::WarmPagesLoaded => Number(warm.loaded),
             Status::InstanceLockAccesses => Number(cache.lock_accesses),
             Status::InstanceLockWaits => Number(cache.lock_waits),
-            // The extension counts it by the same name.
+            // A counter of the extension with the same name.
             _ => match &counted[one.name()] {
                 Value::Number(number) if number.is_f64() => Real(number.as_f64().unwrap_or(0.0)),
                 number => Number(number.as_u64()?),
@@ -180,7 +180,7 @@ fn figures() -> Vec<(Status, Figure)> {
     Status::ALL.iter().filter_map(valued).collect()
 }
 
-/// The time of all reads together.
+/// Total time of all reads.
 fn microseconds(latency: &HistogramSnapshot) -> Figure {
     Figure::Number(latency.sum_nanos / 1000)
 }

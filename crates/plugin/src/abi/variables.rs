@@ -1,8 +1,8 @@
 //! System variables.
 //!
-//! `bpe_enabled` does its work while the value is checked, so that a client gets the reason when it cannot be done;
-//! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
-//! change of one that the extension is built from, and rebuilds it.
+//! `bpe_enabled` does its work while the server checks the value, so that the client gets the reason of a failure. The
+//! assignment is a single store. The other variables have their values checked. The controller notices changes of variables
+//! that determine the layout, and rebuilds the extension.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ const READ_ONLY: c_int = 0x200;
 const NO_OPTION: c_int = 0x800;
 /// MySQL only: `SET PERSIST` is refused.
 const NOT_PERSISTED: c_int = 0x1_0000;
-/// A value for each session.
+/// Each session has its own value.
 const OF_A_SESSION: c_int = 0x100;
 /// The server keeps a copy of the text.
 const COPIED: c_int = 0x8000;
@@ -52,8 +52,8 @@ type Check =
     unsafe extern "C" fn(*mut c_void, *mut SystemVariable, *mut c_void, *mut Value) -> c_int;
 type Update = unsafe extern "C" fn(*mut c_void, *mut SystemVariable, *mut c_void, *const c_void);
 
-/// `st_mysql_sys_var` with the fields of a variable that belongs to no session: what follows the pointer to the value
-/// depends on the type and is laid out in words.
+/// `st_mysql_sys_var` of a global variable. The fields after the value pointer depend on the type, so they are laid out as
+/// words.
 #[repr(C)]
 pub struct SystemVariable {
     flags: c_int,
@@ -81,7 +81,7 @@ struct NameList {
 
 const VARIABLES_COUNT: usize = variables::ALL.len();
 
-/// One row: what `interface` says of a variable, and what happens when it is set. `value` is where the server keeps it.
+/// Builds one row from the description in `interface` and the callbacks. `value` is where the server keeps the value.
 const fn row(
     of: &Variable,
     check: Option<Check>,
@@ -111,9 +111,9 @@ const fn row(
     }
 }
 
-/// Texts lie in memory of ours, so that the server does not free one while it is read. The words of a session's variable begin with the
-/// default and what the server fills in to find the value. The offset of the value, which it fills in too, stands where other
-/// variables have a pointer to theirs.
+/// Texts are in memory of the plugin, so that the server does not free one while it is read. The words of a session variable
+/// begin with the default and with the fields by which the server finds the value. The server fills in those fields, and
+/// also the offset of the value, which takes the place of the value pointer of other variables.
 static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
     row(
         &variables::ENABLED,
@@ -212,7 +212,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; VARIABLES_COUNT + 1]> = Serv
     all
 });
 
-/// Fills in what cannot be written as a constant: pointers among the words. Called by the constructor.
+/// Fills in the pointers among the words, which no constant can express. The constructor calls it.
 pub fn complete() {
     let is_mysql = super::server().0 == super::Flavour::MySql;
     // SAFETY: before the server knows the tables, see the constructor.
@@ -229,7 +229,7 @@ pub fn complete() {
     }
 }
 
-/// The names as the server reads them, for the life of the process.
+/// Returns the names in the servers' format. They live as long as the process.
 fn name_list(names: &'static [&'static CStr]) -> &'static NameList {
     let pointers = names.iter().map(|name| name.as_ptr());
     let pointers: Vec<_> = pointers.chain([std::ptr::null()]).collect();
@@ -247,7 +247,7 @@ fn name_list(names: &'static [&'static CStr]) -> &'static NameList {
 const OK: c_int = 0;
 const REFUSED: c_int = 1;
 
-/// No panic may reach the server from a callback.
+/// Runs a callback. A panic must not reach the server.
 fn callback(body: impl FnOnce() -> Result<(), String>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => OK,
@@ -262,10 +262,10 @@ fn callback(body: impl FnOnce() -> Result<(), String>) -> c_int {
     }
 }
 
-/// The text for this variable; None for NULL.
+/// Returns the text for this variable; `None` for NULL.
 ///
 /// # Errors
-/// It is no UTF-8, or has control characters.
+/// The text is not UTF-8, or contains control characters.
 ///
 /// # Safety
 /// `value` must be what the server handed to a check callback.
@@ -327,7 +327,7 @@ unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
 
 fn warn_all(thd: *mut c_void, warnings: &[String]) {
     for warning in warnings {
-        // SAFETY: called from check callbacks only, with the session they were given.
+        // SAFETY: only check callbacks call this, with the session they were given.
         unsafe { messages::warning(thd, warning) };
     }
 }
@@ -339,7 +339,7 @@ unsafe extern "C" fn check_enabled(
     value: *mut Value,
 ) -> c_int {
     callback(|| {
-        // SAFETY: called by the server with a value and a place of one byte for it.
+        // SAFETY: the server passes a value, and one byte to store it.
         let on = unsafe { boolean_of(value) }.ok_or("bpe_enabled takes ON or OFF")?;
         if on {
             warn_all(thd, &controller::prepare()?);
@@ -395,7 +395,7 @@ unsafe extern "C" fn update_bypass_timeout(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: a 64-bit number that was checked.
+        // SAFETY: a checked 64-bit number.
         KNOWN
             .bypassing
             .set_timeout(&CORE, unsafe { *save.cast::<u64>() });
@@ -410,7 +410,7 @@ unsafe extern "C" fn check_path(
     value: *mut Value,
 ) -> c_int {
     callback(|| {
-        // SAFETY: called by the server with a value.
+        // SAFETY: the server passes a value.
         let text = unsafe { text_of(value, &variables::PATH) }?.unwrap_or_default();
         let path = text.to_str().unwrap_or_default();
         if path.is_empty() {
@@ -423,11 +423,11 @@ unsafe extern "C" fn check_path(
                 ..Settings::current()
             };
             if !controller::is_wanted() || new.size == 0 {
-                new.size = new.smallest_size(); // whether it fits is seen when switching on
+                new.size = new.smallest_size(); // switching on checks whether it fits
             }
             warn_all(thd, &controller::check(new)?);
         }
-        // SAFETY: a place for a pointer; the string stays for the life of the process.
+        // SAFETY: `save` holds a pointer. The string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
         Ok(())
     })
@@ -440,17 +440,17 @@ unsafe extern "C" fn check_tables(
     value: *mut Value,
 ) -> c_int {
     callback(|| {
-        // SAFETY: called by the server with a value.
+        // SAFETY: the server passes a value.
         let text = unsafe { text_of(value, &variables::TABLES) }?.unwrap_or_default();
         let rules = text.to_str().unwrap_or_default();
         warn_all(thd, &KNOWN.tables.check(&CORE, rules)?);
-        // SAFETY: a place for a pointer; the string stays for the life of the process.
+        // SAFETY: `save` holds a pointer. The string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
         Ok(())
     })
 }
 
-/// With the text that was checked, or the default.
+/// Assigns the checked text, or the default.
 unsafe extern "C" fn update_tables(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -458,7 +458,7 @@ unsafe extern "C" fn update_tables(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: a place that holds a pointer to a string, or null.
+        // SAFETY: `save` holds a pointer to a string, or null.
         unsafe { settings::set_text(&KNOWN.tables.text, *save.cast::<*const c_char>()) };
         KNOWN.tables.follow(&CORE);
         Ok(())
@@ -473,7 +473,7 @@ unsafe extern "C" fn check_report(
 ) -> c_int {
     let mut has_error = false;
     let answer = callback(|| {
-        // SAFETY: called by the server with a value, its session in that session's thread, and a place for a pointer.
+        // SAFETY: the server passes a value, its session in that session's thread, and room for a pointer.
         unsafe {
             let name = text_of(value, &variables::REPORT)?;
             let text = name
@@ -491,7 +491,7 @@ unsafe extern "C" fn check_report(
     if has_error { REFUSED } else { answer }
 }
 
-/// With the text that was checked, or the default.
+/// Assigns the checked text, or the default.
 unsafe extern "C" fn update_path(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -499,7 +499,7 @@ unsafe extern "C" fn update_path(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: a place that holds a pointer to a string, or null.
+        // SAFETY: `save` holds a pointer to a string, or null.
         unsafe { settings::set_path(*save.cast::<*const c_char>()) };
         Ok(())
     });
@@ -512,7 +512,7 @@ unsafe extern "C" fn check_size(
     value: *mut Value,
 ) -> c_int {
     callback(|| {
-        // SAFETY: called by the server with a value.
+        // SAFETY: the server passes a value.
         let (number, unsigned) = unsafe {
             let number = integer_of(value).ok_or("bpe_size takes a number of bytes")?;
             (
@@ -540,17 +540,17 @@ unsafe extern "C" fn check_size(
                  percentage of the room that there is"
             ));
         }
-        // Before there is a path nothing can be looked at; and the size may be given first.
+        // Nothing can be checked without a path, and clients may set the size first.
         if controller::is_wanted() && !new.path.is_empty() {
             warn_all(thd, &controller::check(new)?);
         }
-        // SAFETY: a place for a 64-bit number.
+        // SAFETY: `save` holds a 64-bit number.
         unsafe { *save.cast::<u64>() = size };
         Ok(())
     })
 }
 
-/// Assigns a 64-bit number, or the place of a name in its list. The controller sees the change and rebuilds the extension.
+/// Assigns a 64-bit number, or an index into a list of names. The controller notices the change and rebuilds the extension.
 unsafe extern "C" fn update_number(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -558,7 +558,7 @@ unsafe extern "C" fn update_number(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: the target is one of our atomics, the source what was checked.
+        // SAFETY: the target is one of the plugin's atomics, and the source is the checked value.
         let (target, new) = unsafe {
             (
                 &*target.cast::<std::sync::atomic::AtomicU64>(),
@@ -577,7 +577,7 @@ unsafe extern "C" fn update_capacity(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: a 64-bit number that was checked.
+        // SAFETY: a checked 64-bit number.
         settings::IO_CAPACITY.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         controller::settings_changed();
         Ok(())
@@ -591,7 +591,7 @@ unsafe extern "C" fn update_daily_limit(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: a 64-bit number that was checked.
+        // SAFETY: a checked 64-bit number.
         settings::DAILY_WRITE_LIMIT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         settings::write_budget();
         Ok(())
@@ -657,7 +657,7 @@ mod tests {
         }
     }
 
-    /// The extension and the switch understand as many choices and instances as the servers allow.
+    /// The extension and the switch support as many choices and instances as the servers allow.
     #[test]
     fn limits_are_those_of_what_is_behind() {
         let Kind::Choice(names) = variables::BYPASS.kind else {

@@ -1,6 +1,6 @@
 //! Calls of asynchronous I/O: libaio's submit and harvest, io_uring's submit.
 //!
-//! MariaDB harvests through `syscall`. A server that has libaio linked in submits through it, too, where libaio itself does.
+//! MariaDB harvests through `syscall`. A server with a linked-in libaio also submits through it, because libaio does.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,9 +25,9 @@ static SYSCALL: Original = Original::new();
 static URING_SUBMIT: Original = Original::new();
 static URING_INIT: Original = Original::new();
 
-/// Whether io_uring shall look unavailable, so that the server falls back to libaio, whose completions can be seen.
+/// Makes io_uring look unavailable: the server falls back to libaio, whose completions are visible.
 pub static MAKE_URING_FAIL: AtomicBool = AtomicBool::new(false);
-/// Whether libaio shall look unavailable, so that the server does without what would go unseen.
+/// Makes libaio look unavailable: the server avoids submissions that no hook would see.
 pub static MAKE_LIBAIO_FAIL: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn imports() -> Vec<Import> {
@@ -77,17 +77,17 @@ unsafe fn submit(
     })
 }
 
-/// Submits one of the server's own requests.
+/// Resubmits one request of the server.
 fn submit_one(context: usize, request: *mut Iocb) -> c_int {
     type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
     let mut list = [request];
     if IO_SUBMIT.is_there() {
-        // SAFETY: a request that the server has submitted before, to this context, and waits for.
+        // SAFETY: the server has submitted this request before, to this context, and waits for it.
         return unsafe { IO_SUBMIT.get::<Call>()(context, 1, list.as_mut_ptr()) };
     }
-    // Its libaio is linked in.
+    // The server has libaio linked in.
     type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
-    // SAFETY: as above. The slot was patched: there is no such request otherwise.
+    // SAFETY: as above. The slot was patched, or no such request could exist.
     let result = unsafe {
         SYSCALL.get::<Syscall>()(
             libc::SYS_io_submit,
@@ -112,7 +112,7 @@ unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
     unsafe { IO_SETUP.get::<Call>()(count, context) }
 }
 
-/// Whether libaio is to look unavailable. Says so in the log.
+/// Whether libaio is to look unavailable. Logs it.
 fn is_made_to_fail() -> bool {
     let fails = MAKE_LIBAIO_FAIL.load(Ordering::Relaxed);
     if fails {
@@ -132,7 +132,7 @@ unsafe extern "C" fn io_getevents(
 ) -> c_int {
     type Call =
         unsafe extern "C" fn(usize, c_long, c_long, *mut IoEvent, *mut libc::timespec) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments, but for how long it waits.
+    // SAFETY: the server's own call with the server's own arguments, except the timeout.
     let real = move |timeout: *mut libc::timespec| unsafe {
         c_long::from(IO_GETEVENTS.get::<Call>()(
             context, least, most, events, timeout,
@@ -145,9 +145,9 @@ unsafe extern "C" fn io_getevents(
     harvest(context, most, events, timeout, real) as c_int
 }
 
-/// Harvests for the server. The kernel is waited in for a short while at a time if a read may become overdue.
+/// Harvests for the server. While a read may become overdue, it waits in the kernel for short slices only.
 ///
-/// Not [`guarded`]: what was harvested once must reach the server, so panics are caught where they may come from.
+/// Not [`guarded`]: harvested events must reach the server, so panics are caught where they may occur.
 #[inline(never)]
 fn harvest(
     context: usize,
@@ -156,7 +156,7 @@ fn harvest(
     timeout: *mut libc::timespec,
     real: impl Fn(*mut libc::timespec) -> c_long,
 ) -> c_long {
-    // SAFETY: the server's own timeout, if it gives one.
+    // SAFETY: the server's own timeout, if any.
     let patience = unsafe { timeout.as_ref() }.map(duration);
     let begun = Instant::now();
     loop {
@@ -215,7 +215,7 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// `syscall` is variadic; all six arguments are passed on, as the C library itself does.
+/// `syscall` is variadic. The hook forwards all six arguments, as the C library itself does.
 #[allow(clippy::too_many_arguments)]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -242,12 +242,12 @@ unsafe extern "C" fn syscall(
             )
         }
         libc::SYS_io_submit if !mode.is_off() => {
-            // `syscall` returns -1 and says in errno what libaio returns.
+            // `syscall` returns -1 and sets errno to the error that libaio returns.
             let real = move || match real(e) {
                 result if result < 0 => -errno(),
                 accepted => accepted as c_int,
             };
-            // SAFETY: the server passes as many valid requests as it says.
+            // SAFETY: the server passes as many valid requests as it states.
             match unsafe { submit(mode, a as usize, b, c as *mut *mut Iocb, real) } {
                 result if result < 0 => {
                     set_errno(-result);
@@ -273,7 +273,7 @@ unsafe extern "C" fn io_uring_submit(ring: *mut uring::Ring) -> c_int {
         return real();
     }
     guarded(real, |real| {
-        // SAFETY: the server's own ring, whose submission it is allowed to make now.
+        // SAFETY: the server's own ring, which the calling thread may submit now.
         unsafe { uring::before_submit(mode, ring) };
         real.make()
     })

@@ -1,6 +1,6 @@
-//! Calls by which a server that crashes ends itself. A process that is killed by somebody else makes none of them.
+//! Calls by which a crashing server ends its own process. A process killed from outside makes none of them.
 //!
-//! Whoever takes over a cache and crashes soon afterwards may have crashed because of it. The next process is told.
+//! A crash shortly after a recovery may be caused by the recovered cache. These hooks mark the crash for the next process.
 
 use std::ffi::c_int;
 use std::panic::catch_unwind;
@@ -26,7 +26,7 @@ pub(super) fn imports() -> Vec<Import> {
     ]
 }
 
-/// Signals of a process that has failed.
+/// Signals of a failing process.
 const FATAL: [c_int; 5] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -35,14 +35,14 @@ const FATAL: [c_int; 5] = [
     libc::SIGSEGV,
 ];
 
-/// Stores only, and asks the kernel one question: it may be in a signal handler.
+/// Async-signal-safe: only stores, and one system call.
 fn crashes() {
     let Some(manifest) = CORE.switch().manifest() else {
         return;
     };
     // SAFETY: a plain C call.
     let process = unsafe { libc::getpid() };
-    // A child of the server that has not become another program yet ends in the same ways.
+    // A forked child that has not called `exec` ends in the same ways.
     if process
         == KNOWN
             .kept
@@ -60,7 +60,7 @@ unsafe extern "C" fn abort() -> ! {
     unsafe { ABORT.get::<Call>()() }
 }
 
-/// What ends like this passes by what `exit` does.
+/// These calls skip the handlers of `exit`.
 fn ends(status: c_int) {
     if status != 0 {
         crashes();

@@ -1,11 +1,11 @@
-//! What stands around the server's own call in every hook.
+//! The guard around the server's own call in every hook.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::linux::{errno, set_errno};
 
-/// The server's call, which is made once: whoever asks again gets the same result.
+/// The server's call, made at most once: later calls return the same result.
 pub struct Once<R, F> {
     real: F,
     made: Cell<Option<R>>,
@@ -14,7 +14,7 @@ pub struct Once<R, F> {
 
 impl<R: Copy, F: Fn() -> R> Once<R, F> {
     #[inline]
-    /// The result, of the call if it was not made yet.
+    /// Returns the result; makes the call first if needed.
     pub fn make(&self) -> R {
         if let Some(result) = self.made.get() {
             return result;
@@ -26,8 +26,8 @@ impl<R: Copy, F: Fn() -> R> Once<R, F> {
     }
 }
 
-/// Runs `rules` around the real call: the call is made exactly once whatever happens, its errno is what the server
-/// sees, and a panic switches the extension off instead of crossing into the server.
+/// Runs `rules` around the real call. The call is made exactly once in every case, and its errno is what the server sees. A
+/// panic switches the extension off instead of crossing into the server.
 #[inline]
 pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -> R) -> R {
     let once = Once {
@@ -60,7 +60,7 @@ pub(super) use import;
 mod tests {
     use super::*;
 
-    /// A call that counts itself and leaves an errno.
+    /// A call that counts its invocations and sets errno.
     fn call(made: &Cell<i32>) -> impl Fn() -> i32 {
         move || {
             made.set(made.get() + 1);

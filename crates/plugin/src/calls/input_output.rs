@@ -98,7 +98,7 @@ unsafe extern "C" fn pread64_checked(
     })
 }
 
-/// A call on a descriptor, with the rules around it if the extension is not off and the descriptor is one of a data file.
+/// Runs the rules around a call on a descriptor, if the extension is not off and the descriptor belongs to a data file.
 #[inline(always)]
 fn around<R: Copy, F: Fn() -> R>(
     fd: c_int,
@@ -112,7 +112,7 @@ fn around<R: Copy, F: Fn() -> R>(
     with_file(mode, fd, real, rules)
 }
 
-/// The same around a read. While nothing is served, timed or recorded it passes on, and nothing is asked about its file.
+/// The same around a read. While nothing is served, timed or recorded, it forwards the call without a file lookup.
 #[inline(always)]
 fn around_read<R: Copy, F: Fn() -> R>(
     fd: c_int,
@@ -139,7 +139,7 @@ fn with_file<R: Copy, F: Fn() -> R>(
     }
 }
 
-/// Out of line, so that the way past it stays some loads and a jump.
+/// Not inlined, so that the common path stays a few loads and a jump.
 #[inline(never)]
 fn on_file<R: Copy, F: Fn() -> R>(
     mode: Mode,
@@ -224,7 +224,7 @@ unsafe extern "C" fn pwritev2(
     unfollowed(fd, real)
 }
 
-/// A write that carries no usable offset.
+/// A write without a usable offset.
 #[inline(always)]
 fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
@@ -309,7 +309,7 @@ unsafe extern "C" fn fallocate64(
     const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     around(fd, real, move |_, file, real| {
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            CORE.change_looks(Some(file), || real.make()) // only makes room: what lies below the end of the file stays
+            CORE.change_looks(Some(file), || real.make()) // only allocates: contents below the end of the file stay
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
             CORE.change_range((fd, file), length, offset, || real.make())
         } else {
@@ -318,7 +318,7 @@ unsafe extern "C" fn fallocate64(
     })
 }
 
-/// Only makes room. It returns the error and leaves errno alone.
+/// Only allocates space. It returns the error and leaves errno alone.
 unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64_t) -> c_int {
     type Call = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
@@ -328,7 +328,7 @@ unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64
     })
 }
 
-/// Of either kind: which data can be found again does not hang on a file's times, which one of them leaves out.
+/// Covers both calls: which data are durable does not depend on a file's times, which `fdatasync` may skip.
 #[inline(always)]
 fn flushes(fd: c_int, real: impl Fn() -> c_int) -> c_int {
     around(fd, real, |_, _, real| CORE.flush(|| real.make()))

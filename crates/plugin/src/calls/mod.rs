@@ -1,7 +1,7 @@
 //! One function per intercepted call of the C library.
 //!
-//! Every function begins with the same line: when the extension is off, jump to what was in the slot before. Beyond
-//! that line a panic is caught ([`guard`]), the call itself is made exactly once, and errno is what the call left.
+//! Every function begins with the same check: while the extension is off, jump to the address that was in the slot before.
+//! After that check [`guard`] catches panics, makes the call exactly once, and preserves its errno.
 
 mod asynchronous;
 mod ending;
@@ -13,7 +13,7 @@ use crate::got::Import;
 
 pub use asynchronous::{MAKE_LIBAIO_FAIL, MAKE_URING_FAIL};
 
-/// All calls that are intercepted: those of [`interface::calls`].
+/// All intercepted calls: those of [`interface::calls`].
 pub fn imports() -> Vec<Import> {
     let mut imports = input_output::imports();
     imports.extend(names::imports());
@@ -26,7 +26,7 @@ pub fn imports() -> Vec<Import> {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// What is judged by is what is intercepted.
+    /// The verdict and the hooks use the same list.
     #[test]
     fn the_hooks_are_those_of_the_list() {
         let hooks: BTreeSet<_> = super::imports().iter().map(|i| i.names).collect();

@@ -48,7 +48,7 @@ pub(super) fn imports() -> Vec<Import> {
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
 
-/// The followed file under a path, relative to a directory descriptor.
+/// Returns the tracked file at a path, relative to a directory descriptor.
 ///
 /// # Safety
 /// `path` must be null or a valid string.
@@ -61,7 +61,7 @@ unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<(&'static Dat
     Some((CORE.files.of_inode(&stat)?, stat))
 }
 
-/// Around every kind of open.
+/// Runs the rules around every kind of open.
 ///
 /// # Safety
 /// `path` must be null or a valid string.
@@ -101,7 +101,7 @@ unsafe fn around_open(
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let followed = stat
             .filter(|stat| stat.is_regular)
-            // A followed file may be opened under any name; if it can be written to, we must know.
+            // A tracked file may be opened under any name. The rules must know every writable descriptor.
             .filter(|stat| {
                 named
                     || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
@@ -114,8 +114,8 @@ unsafe fn around_open(
     })
 }
 
-/// As [`around_open`], or nothing at all while the extension is off. An opening may take longer than the scan of a switching-on
-/// that began meanwhile: what the scan did not see is seen here.
+/// Like [`around_open`], but only forwards while the extension is off. An open may outlast the scan of a concurrent
+/// switch-on: files that the scan missed are attached here.
 ///
 /// # Safety
 /// `path` must be null or a valid string.
@@ -181,8 +181,8 @@ unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
     }
 }
 
-/// Around a call that takes the name at `path` away from whatever has it. `replaced_by` is the inode that gets the
-/// name instead, if any.
+/// Runs the rules around a call that removes the name at `path` from the file that has it. `replaced_by` is the inode that
+/// gets the name instead, if any.
 ///
 /// # Safety
 /// `path` must be null or a valid string.
@@ -198,10 +198,10 @@ unsafe fn around_removal(
         let victim = unsafe { file_at(directory, path) }
             .filter(|(_, stat)| stat.links <= 1 && replaced_by != Some(stat.inode))
             .map(|(file, _)| file);
-        // Also keeps its object from standing for another file until we are back from the kernel.
+        // Also prevents reuse of this file's object for another file until the call returns.
         let _blocked = victim.map(DataFile::block_inserts);
         let barred_before = victim.is_some_and(DataFile::bar);
-        // A file that gets another name gets another time, too.
+        // A rename also changes the times of the file.
         let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));
         let result = CORE.change_looks(moved, || real.make());
         if let Some(file) = victim {
@@ -212,7 +212,7 @@ unsafe fn around_removal(
             }
         }
         if let (0, Some(inode)) = (result, replaced_by) {
-            // SAFETY: the caller's promise; the path was not null, or there would be nothing to replace.
+            // SAFETY: the caller's promise. The path was not null, or nothing could have been replaced.
             CORE.files
                 .renamed(inode, unsafe { CStr::from_ptr(path) }.to_bytes());
         }
@@ -253,7 +253,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
 }
 
-/// The inode at a path.
+/// Returns the inode at a path.
 ///
 /// # Safety
 /// `path` must be null or a valid string.
@@ -327,7 +327,7 @@ unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
     })
 }
 
-/// Around a call that sets the times of what lies at a path.
+/// Runs the rules around a call that sets the times of the file at a path.
 ///
 /// # Safety
 /// `path` must be null or a valid string.

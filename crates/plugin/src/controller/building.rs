@@ -1,4 +1,4 @@
-//! Opens an extension as the settings say.
+//! Opens an extension according to the settings.
 
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,12 +18,12 @@ use crate::settings::Settings;
 use crate::switch::Active;
 use crate::{owned_files, persist};
 
-/// The page size for which the extension can always be laid out.
+/// A page size for which the extension always has a layout.
 const DEFAULT_PAGE: u32 = 16384;
-/// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
+/// Smaller pages do not enlarge the directory: a few tables with tiny pages must not multiply its memory.
 const LEAST_NOMINAL_PAGE: u32 = 4096;
 
-/// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`]; `known` if none were.
+/// Returns the page size with the most bytes read, at least [`LEAST_NOMINAL_PAGE`]; `known` if nothing was read.
 pub fn usual_page(known: u32) -> u32 {
     let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
     for file in CORE.files.all() {
@@ -40,10 +40,10 @@ pub fn usual_page(known: u32) -> u32 {
         .map_or(known, |(page, _)| page)
 }
 
-/// Builds the extension for this page size, or for the usual one where memory does not allow it; then it calls `refused`.
+/// Builds the extension for this page size. If memory does not allow it, calls `refused` and uses the default page size.
 ///
 /// # Errors
-/// Why not, for the client or the log.
+/// The reason, for the client or the log.
 pub fn lay_out(
     settings: &Settings,
     page: u32,
@@ -103,7 +103,7 @@ pub fn lay_out(
     }
 }
 
-/// Notes which cache files share a file system with the data, so that reports go on telling it.
+/// Records which cache files share a file system with the data, so that reports keep showing it.
 fn note_beside_data(data: &Path, devices: &[DeviceStatistics]) {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.dev());
     let data = number(data);

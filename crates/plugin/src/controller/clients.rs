@@ -1,4 +1,4 @@
-//! What clients wait for: switching on, another path.
+//! Operations that clients wait for: switching on, another path.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use crate::plan::Plan;
 use crate::process::CORE;
 use crate::settings::Settings;
 
-/// How long a client waits for a disk: for longer than for other sessions and for the extension before, together.
+/// Timeout of a client that waits for a disk. It exceeds the waits for other sessions and for the previous extension
+/// together.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often settings are looked at while other sessions switch on and off.
+/// Number of checks of the settings while other sessions switch on and off.
 const CHECKS: u32 = 5;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
 
-/// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
+/// First phase of switching on, for a client: builds the extension and attaches the open files. Returns warnings.
 ///
 /// # Errors
 /// The reason, for the client.
@@ -29,11 +30,11 @@ pub fn prepare() -> Result<Vec<String>, String> {
     waiting_at_most(PATIENCE, || CONTROLLER.prepare().map_err(worded))
 }
 
-/// Looks at paths and size of new settings. What is just being built or closed is waited for, so that its files are known
-/// as this server's own; but not for ever, since a path may be changed because its disk hangs. Returns warnings.
+/// Checks the paths and the size of new settings. Waits for a build or close in progress, so that its files count as this
+/// server's own. The wait has a timeout, since a client may change a path because its disk hangs. Returns warnings.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problem with them.
 pub fn check(settings: Settings) -> Result<Vec<String>, String> {
     waiting_at_most(PATIENCE, move || check_at_leisure(&settings))
 }
@@ -46,7 +47,8 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
         CONTROLLER.wait_for_retired();
         let own = own_files();
         result = Plan::new(settings).and_then(|plan| plan.check(&own));
-        // Refused for a file that another session has just made our own, or was closing? Then not twice.
+        // Refused because of a file that another session has just opened or was closing? Only one refusal can be due to
+        // that.
         let settled = !CONTROLLER.with(|machine| machine.is_at_work()) && own == own_files();
         if result.is_ok() || settled && refused {
             break;
@@ -57,7 +59,7 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
     result
 }
 
-/// Cache files of the extension that is active, or waits to become it.
+/// Cache files of the active extension, or of the one waiting to become active.
 fn own_files() -> Vec<PathBuf> {
     let waiting = CONTROLLER.with(|machine| machine.waiting().map(Arc::clone));
     CORE.switch()
@@ -70,7 +72,7 @@ fn own_files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Does something that may have to wait for a disk in a thread of its own, so that a client does not wait for ever.
+/// Runs `body` in a separate thread, so that a hung disk does not block the client indefinitely.
 fn waiting_at_most<T: Send + 'static>(
     limit: Duration,
     body: impl Fn() -> Result<T, String> + Send + Sync + 'static,
@@ -86,7 +88,7 @@ fn waiting_at_most<T: Send + 'static>(
     };
     let result = receiver.recv_timeout(limit);
     if !matches!(result, Err(RecvTimeoutError::Timeout)) {
-        // It is at its end, and nobody should find it after the statement.
+        // The thread is about to exit. It must not outlive the statement.
         let _ = thread.join();
     }
     match result {

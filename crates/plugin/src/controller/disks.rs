@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use extension::DeviceStatistics;
 
-/// Inactive disks, with the time of the first look and whether the log names them. The log names a disk at the second look, since a paused
-/// process measures long reads and writes when it goes on.
+/// Inactive disks, with the time of the first look and whether the log names them. The log names a disk at the second look,
+/// since a paused process measures long reads and writes when it resumes.
 #[derive(Default)]
 pub struct Disks(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Disks {
-    /// Compares the devices of the active extension with the last look. Returns lines for the log.
+    /// Compares the devices of the active extension with the previous look. Returns lines for the log.
     pub fn look(&mut self, devices: Option<Vec<DeviceStatistics>>, now: Instant) -> Vec<String> {
         let Some(devices) = devices else {
             self.0.clear();
@@ -71,14 +71,14 @@ mod tests {
         assert_eq!(look(device(false), 5).len(), 0);
         let said = look(device(true), 44);
         assert_eq!(said, ["cache disk '/fast' is used again, after 43 s"]);
-        // Not longer than between two looks.
+        // Not longer than the interval between two looks.
         assert_eq!(
             (look(device(false), 46).len(), look(device(true), 48).len()),
             (0, 0)
         );
         look(device(false), 50);
         assert_eq!(look(device(false), 52).len(), 1);
-        // Switched off meanwhile.
+        // Switched off in between.
         assert_eq!((look(None, 54).len(), look(device(true), 56).len()), (0, 0));
     }
 }

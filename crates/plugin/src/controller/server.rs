@@ -1,4 +1,4 @@
-//! What the controller needs of this server's process, and the controller itself.
+//! The controller, and its interface to this server's process.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +21,11 @@ use crate::unseen;
 pub struct Server {
     /// The plugin was loaded before InnoDB started.
     pub early: AtomicBool,
-    /// Called by the controller's thread at each of its looks, for what the controller does not know.
+    /// Called at each iteration of the controller's thread, for checks outside the controller.
     pub look: OnceLock<fn()>,
 }
 
-/// Of the same server.
+/// The controller of this server.
 pub static CONTROLLER: Controller<Server> = Controller::new(
     &CORE,
     Server {
@@ -69,7 +69,7 @@ impl Host for Server {
         KNOWN.tables.adjust(&active.extension);
     }
 
-    /// Says what it did: a server's status variables end with the server.
+    /// Logs the totals: the server's status variables end with the server.
     fn close(&self, engine: Engine) {
         if let Some(text) = texts::ended(&engine.extension.statistics(), false) {
             Linux.note(&text);

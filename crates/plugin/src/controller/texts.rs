@@ -1,4 +1,4 @@
-//! What the log, clients and status are told.
+//! Messages of the controller: log, clients and status.
 
 use coherence::controller::{Refused, Shown, Told};
 use extension::{Inherited, Statistics};
@@ -14,23 +14,23 @@ const BUSY: &str = "the extension is being built or switched; try again in some 
                         bpe_path does not answer";
 const NOT_INSTALLED: &str = "the plugin is not installed, only its function is";
 
-/// What the extension is doing, as status shows it.
+/// State of the extension, for status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Switched off.
     Disabled = 0,
     /// Serving.
     Active = 1,
-    /// The server's calls cannot be intercepted, or somebody else writes to its files.
+    /// The server's calls cannot be intercepted, or a foreign process writes to its files.
     Passive = 2,
-    /// Asked for, but not possible just now; tried again by itself.
+    /// Requested, but failed; the controller retries automatically.
     Failed = 3,
     /// On, but reads go to the data files.
     Bypass = 4,
 }
 
 impl State {
-    /// As shown in `Bpe_state`.
+    /// The name in `Bpe_state`.
     pub fn name(self) -> &'static str {
         match self {
             State::Disabled => "disabled",
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// Writes a line to the log. `early`: the plugin was loaded before InnoDB started.
+/// Logs an event. `early`: the plugin was loaded before InnoDB started.
 pub fn tell(told: Told<Settings>, early: bool) {
     match told {
         Told::SwitchedOn(settings) => Linux.note(&format!(
@@ -82,7 +82,7 @@ pub fn tell(told: Told<Settings>, early: bool) {
     }
 }
 
-/// For the client.
+/// The text for the client.
 pub fn worded(refused: Refused) -> String {
     match refused {
         Refused::Why(why) => why,
@@ -94,7 +94,7 @@ pub fn worded(refused: Refused) -> String {
     }
 }
 
-/// For status. `no_thread`: why the controller's thread could not be started.
+/// The text for status. `no_thread`: the reason why the controller's thread could not be started.
 pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     match (shown, no_thread) {
         (Shown::Off, _) => (State::Disabled, String::new()),
@@ -107,7 +107,7 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     }
 }
 
-/// What was recovered. `of_image`: the machine was restarted meanwhile, or the data were mounted anew.
+/// The result of a recovery. `of_image`: the machine was restarted, or the data were remounted, since then.
 pub fn recovered(engine: &Inherited, of_image: bool) -> String {
     if !engine.any {
         return String::from(
@@ -127,7 +127,7 @@ pub fn recovered(engine: &Inherited, of_image: bool) -> String {
     )
 }
 
-/// The outcome for each file.
+/// The result for each file.
 pub fn kept(recovered: &Recovered, of_image: bool) -> String {
     let (_, pages) = recovered.rejected;
     let all = recovered.pages + recovered.dropped;
@@ -150,12 +150,12 @@ pub fn kept(recovered: &Recovered, of_image: bool) -> String {
     text
 }
 
-/// What is cached ends with this process.
+/// The warning that the cache will not survive this process.
 pub fn not_kept(why: &str) -> String {
     format!("the cache works, but will be empty after a restart (bpe_persist_path): {why}")
 }
 
-/// What an extension did that ends: a server's status variables end with the server. Nothing, if nobody has read.
+/// Totals of a closing extension: the server's status variables end with the server. `None` if there were no reads.
 pub fn ended(figures: &Statistics, is_left: bool) -> Option<String> {
     let ends = if is_left {
         "left to the server's next start"

@@ -1,4 +1,4 @@
-//! What the controller's thread watches: the usual page size, and whether the server can still be followed.
+//! Periodic checks of the controller's thread: the usual page size, and whether the server can still be tracked.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
 use crate::{persist, unseen};
 
-/// Between two looks at the page size in which most is read.
+/// Interval between checks of the usual page size.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Time for clearing forgotten files at each look. Switching off waits for it.
+/// Time limit for clearing forgotten files in each iteration. Switching off waits for it.
 const CLEARING: Duration = Duration::from_millis(20);
 
-/// Between two counts of each file's pages.
+/// Interval between counts of each file's pages.
 const NOTE_PAUSE: Duration = Duration::from_secs(2);
 
-/// What is remembered between two looks.
+/// State between two iterations.
 pub struct Watch {
     audit: Audit<Linux>,
     unseen: unseen::Watch,
@@ -33,7 +33,7 @@ pub struct Watch {
     inherited: Look,
 }
 
-/// At pages that were taken over at the server's start.
+/// Sampling of the pages recovered at the server's start.
 enum Look {
     /// Not yet, or once more: when, and how often.
     Due(Option<Instant>, usize),
@@ -41,7 +41,7 @@ enum Look {
     Done,
 }
 
-/// After the start, and how many pages each time.
+/// Delays after the start, and the number of pages of each sample.
 const LOOKS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
 const LOOKED_AT: u64 = 256;
 
@@ -59,7 +59,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// The usual page size, if it is smaller than the one the extension is laid out for. Bytes.
+    /// Returns the usual page size in bytes, if it is smaller than the one of the layout.
     pub fn smaller_page(&mut self, nominal: u32) -> Option<u32> {
         if self
             .pages_looked_at
@@ -71,8 +71,8 @@ impl Watch {
         Some(usual_page(nominal)).filter(|page| *page < nominal)
     }
 
-    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Clears forgotten files.
-    /// Gives memory of reads back. Ends writes whose end was not seen. Tells of cache disks that are not used.
+    /// Records the current time for the next process and, at intervals, the number of cached pages of each file. Also clears
+    /// forgotten files, frees memory of reads, ends writes with unobserved completions, and logs unused cache disks.
     pub fn note(&mut self) {
         persist::note_life();
         if let Some(active) = &*CORE.switch().active() {
@@ -93,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// Compares some pages that were taken over at the start. While which extension served, and what is wrong with them.
+    /// Compares a sample of recovered pages with the data files. Returns the epoch of the extension, and the damage.
     pub fn inherited(&mut self) -> Option<(u32, String)> {
         let guard = CORE.switch().active();
         let active = guard
@@ -137,7 +137,7 @@ impl Watch {
         None
     }
 
-    /// Whether somebody else has written to the data files: while which extension served, and what was seen.
+    /// Whether a foreign process has written to the data files. Returns the epoch of the extension, and the evidence.
     pub fn foreign(&mut self) -> Option<(u32, String)> {
         if coherence::left_out!("audit") {
             return None;
@@ -153,11 +153,11 @@ impl Watch {
             return None;
         };
         let why = self.audit.look()?;
-        // Switched off meanwhile, the server changes files, and nobody follows that.
+        // If the extension was switched off since, the server itself changes files without being tracked.
         CORE.switch().still_serves(epoch).then_some((epoch, why))
     }
 
-    /// Why the server cannot be followed any more, if it uses asynchronous I/O that passes the hooks by.
+    /// Returns why the server can no longer be tracked, if its asynchronous I/O bypasses the hooks.
     pub fn unseen(&mut self) -> Option<String> {
         if CORE.switch().active().is_none() {
             return None;

@@ -1,4 +1,4 @@
-//! What is read of a log's files, and what is made of it.
+//! Reads the log's files and digests them.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,19 +9,19 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
-/// Bytes of the log that are digested, from its newest checkpoint on.
+/// Bytes of the log in the digest, from its newest checkpoint on.
 pub const BEHIND_CHECKPOINT: usize = 64 << 10;
 
-/// What is made of a log.
+/// The digest of a log.
 #[derive(Default)]
 pub struct Digest {
-    /// Of the same bytes; the second begins with a zero byte more.
+    /// Hashes of the same bytes; the second begins with an additional zero byte.
     contents: [DefaultHasher; 2],
     files: DefaultHasher,
 }
 
 impl Digest {
-    /// All of it, with the LSN of the newest checkpoint.
+    /// The complete digest, with the LSN of the newest checkpoint.
     pub fn finish(self, checkpoint: u64) -> [u64; 4] {
         let [a, b] = self.contents;
         [a.finish(), b.finish(), self.files.finish(), checkpoint]
@@ -34,7 +34,7 @@ impl Digest {
         b.write(bytes);
     }
 
-    /// Which file it is, and its times.
+    /// Adds the file's identity and times.
     pub fn file(&mut self, file: &File) -> io::Result<u64> {
         let seen = file.metadata()?;
         let times = (
@@ -47,7 +47,7 @@ impl Digest {
         Ok(seen.len())
     }
 
-    /// So many bytes from there, and from `again` where `end` is reached.
+    /// Adds `bytes` bytes from `start` on, and continues from `again` after `end`.
     pub fn circle(
         &mut self,
         file: &File,
@@ -58,7 +58,7 @@ impl Digest {
     ) -> io::Result<()> {
         let first = bytes.min(usize::try_from(end - start).unwrap_or(usize::MAX));
         self.add(&read(file, start, first)?);
-        // A log may be smaller than what is asked for.
+        // A log may be smaller than the requested length.
         let rest = (bytes - first).min(usize::try_from(start - again).unwrap_or(usize::MAX));
         self.add(&read(file, again, rest)?);
         Ok(())
@@ -71,7 +71,7 @@ pub fn read(file: &File, at: u64, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Opens a file of the log, which must be one of a disk: memory that is written to like a file keeps no times.
+/// Opens a file of the log. Refuses persistent memory (DAX): writes to its mappings do not update file times.
 pub fn open(path: &Path) -> Result<File, String> {
     let named = |error: io::Error| format!("'{}': {error}", path.display());
     let file = File::open(path).map_err(named)?;
@@ -88,21 +88,21 @@ pub fn open(path: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-/// InnoDB's numbers are big-endian.
+/// Decodes a `u64`: InnoDB's integers are big-endian.
 pub fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8]
         .iter()
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The same of four bytes.
+/// Decodes a `u32`.
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4]
         .iter()
         .fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// Whether the last of these bytes is the CRC32C of the others, as in blocks of both logs' headers.
+/// Whether the last four bytes are the CRC32C of the others, as in blocks of both logs' headers.
 pub fn is_whole(block: &[u8]) -> bool {
     let (bytes, sum) = block.split_at(block.len() - 4);
     crc32c::crc32c(bytes) == word(sum, 0)

@@ -1,4 +1,4 @@
-//! MariaDB's log since 10.8: one file, a circle (`log0log.h`, `log_t`).
+//! MariaDB's log since 10.8: one circular file (`log0log.h`, `log_t`).
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ pub const NAME: &str = "ib_logfile0";
 /// The formats with and without encryption: `FORMAT_10_8`, `FORMAT_ENCRYPTED`.
 const FORMAT: u32 = 0x5068_7973;
 const ENCRYPTED: u32 = 1 << 31;
-/// LSN at the start of what is written, in the header.
+/// Offset in the header of the LSN at which the log's contents start.
 const FIRST_LSN: usize = 8;
 /// Bytes of the header with its checksum, and of a checkpoint.
 const HEADER: usize = 512;
 const CHECKPOINT: usize = 64;
-/// Where checkpoints are written, by turns, and where records begin.
+/// Offsets of the two alternating checkpoints, and of the records.
 const CHECKPOINTS: [usize; 2] = [4096, 8192];
 const START: usize = 12288;
 
-/// Adds the log to the digest; the LSN of its newest checkpoint.
+/// Adds the log to the digest. Returns the LSN of its newest checkpoint.
 pub fn digest(path: &Path, digest: &mut Digest) -> Result<u64, String> {
     let text = |error: std::io::Error| error.to_string();
     let file = open(path)?;

@@ -1,4 +1,4 @@
-//! MySQL's log since 8.0.30: a row of files (`log0constants.h`, `log0files_io.cc`).
+//! MySQL's log since 8.0.30: a sequence of files (`log0constants.h`, `log0files_io.cc`).
 
 use std::fs::{self, File};
 use std::io;
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 
 use super::digest::{BEHIND_CHECKPOINT, Digest, is_whole, number, open, read, word};
 
-/// Where the files are, below the folder of the log.
+/// Directory of the files, below the directory of the log.
 pub const FOLDER: &str = "#innodb_redo";
-/// What their names begin with, before their number. Those that end in `_tmp` are empty, and wait for their turn.
+/// Prefix of the file names, before the number. Files ending in `_tmp` are empty spares.
 pub const PREFIX: &str = "#ib_redo";
 /// Since 8.0.30 (`Log_format::VERSION_8_0_30`).
 const FORMAT: u32 = 6;
 const BLOCK: usize = 512;
-/// Of the header, and where blocks begin.
+/// Bytes of the header; blocks follow it.
 const HEADER: usize = 4 * BLOCK;
-/// In the header: LSN of the first block, and flags.
+/// Offsets in the header: LSN of the first block, and flags.
 const START_LSN: usize = 8;
 const FLAGS: usize = 48;
-/// Redo is disabled; a crash would lose the data; the data directory is not complete.
+/// Redo is disabled, a crash would lose the data, or the data directory is incomplete.
 const UNPROTECTED: u32 = 1 | 2 | 4;
-/// Checkpoints are written by turns.
+/// Offsets of the two alternating checkpoints.
 const CHECKPOINTS: [usize; 2] = [BLOCK, 3 * BLOCK];
 const CHECKPOINT_LSN: usize = 8;
-/// More files than this are not looked at. MySQL makes 32.
+/// Limit on the number of files. MySQL creates 32.
 const MOST_FILES: usize = 256;
 
 /// One file.
@@ -36,7 +36,7 @@ struct Part {
     end: u64,
 }
 
-/// Adds the log to the digest; the LSN of its newest checkpoint.
+/// Adds the log to the digest. Returns the LSN of its newest checkpoint.
 pub fn digest(folder: &Path, digest: &mut Digest) -> Result<u64, String> {
     let parts = parts(folder)?;
     let mut newest = 0;
@@ -73,7 +73,7 @@ pub fn digest(folder: &Path, digest: &mut Digest) -> Result<u64, String> {
     Ok(newest)
 }
 
-/// The files in the order of their numbers, which is that of the LSNs.
+/// Returns the files in ascending order of their numbers, and thus of their LSNs.
 fn parts(folder: &Path) -> Result<Vec<Part>, String> {
     let mut paths = Vec::new();
     let found = numbered(folder).map_err(|error| error.to_string())?;

@@ -1,16 +1,16 @@
-//! The image: what outlives the process, in a file that outlives the machine's restart too.
+//! Format of the image: the persisted state in a file that also survives a restart of the machine.
 //!
-//! Integers are in the order of the machine, since the file is of use on no other.
+//! Integers are in the machine's byte order, since the file is useless on any other machine.
 //!
-//! | from | what |
+//! | offset | contents |
 //! |---|---|
-//! | 0 | head: words as in [`Head::words`], the folder of the redo log, zero; from 4 KiB - 8 on the CRC32C of that |
-//! | 4 KiB | the parts, one behind the other |
-//! | behind | the table: of each 64 KiB of each part the CRC32C, u32 |
+//! | 0 | head: words as in [`Head::words`], the directory of the redo log, zeros; at 4 KiB - 8 the CRC32C of the bytes before it |
+//! | 4 KiB | the parts, one after the other |
+//! | after the parts | the table: the CRC32C (u32) of each 64 KiB of each part |
 //! | at the end | magic, the image's number, CRC32C of the table that begins with that number: u64 each |
 //!
-//! It is written once, from the beginning to the end, under another name. Whoever takes it makes it invalid first ([`discard`]), so it
-//! is taken once.
+//! The file is written once, sequentially, under a temporary name. A reader first invalidates it ([`discard`]), so each
+//! image is used once.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -24,52 +24,52 @@ use rustix::fs::{Advice, fadvise};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BPEIMAGE");
 const END: u64 = u64::from_le_bytes(*b"BPEIMEND");
-/// 1: records and arena. 2: a token.
+/// 1: records and arena. 2: adds the token.
 const VERSION: u64 = 2;
-/// Bytes of the head on the disk.
+/// Bytes of the head in the file.
 const HEAD: u64 = 4096;
 const WORDS: usize = 18;
-/// Where its checksum is.
+/// Offset of the head's checksum.
 const CHECK: usize = HEAD as usize - 8;
 const TRAILER: u64 = 24;
-/// Bytes that have a checksum of their own.
+/// Bytes per checksum.
 const BLOCK: usize = 64 << 10;
-/// Each of the parts, bytes: a larger one is no part of ours.
+/// Maximum of each part, bytes. A larger part cannot be valid.
 const MOST: u64 = 1 << 36;
 
-/// What an image says of itself.
+/// Contents of the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub owner: [u8; 16],
-    /// The start of the machine in which it was written.
+    /// The machine start in which the image was written.
     pub boot: u128,
-    /// The device of the data directory then.
+    /// The device of the data directory when the image was written.
     pub data_device: u64,
-    /// Of InnoDB's redo log then, and its folder.
+    /// Fence and directory of InnoDB's redo log when the image was written.
     pub fence: [u64; 4],
     pub redo: PathBuf,
     /// The [token](crate::token) that the clean stop wrote.
     pub token: u128,
-    /// Of the cache files and the arena.
+    /// Session of the cache files and the arena.
     pub session: u64,
     /// Bytes of the parts: the records, and the arena.
     pub parts: [u64; 2],
-    /// Tells it from any other image.
+    /// Distinguishes the image from any other.
     pub number: u64,
 }
 
-/// Why there is nothing to be had from an image.
+/// Reason why an image cannot be used.
 #[derive(Debug)]
 pub enum Refused {
     /// There is none.
     Absent,
-    /// It is of no use, for anybody, and may be removed.
+    /// It is useless for every process, and may be removed.
     Useless(String),
-    /// It is not ours, or could not be read.
+    /// It belongs to another server, or could not be read.
     Failed(String),
 }
 
-/// It is, because of this.
+/// Builds [`Refused::Useless`] with this reason.
 pub fn useless(why: &str) -> Refused {
     Refused::Useless(why.into())
 }
@@ -130,7 +130,7 @@ impl Head {
         ]
     }
 
-    /// `None` if the folder's name is too long.
+    /// Returns `None` if the directory's name is too long.
     fn encode(&self) -> Option<Vec<u8>> {
         let mut head = bytes(&self.words());
         head.extend(self.redo.as_os_str().as_bytes());
@@ -179,7 +179,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Where the table of checksums is, and where the trailer.
+    /// Returns the offsets of the table of checksums and of the trailer.
     fn end(&self) -> (u64, u64) {
         let table = HEAD + self.parts.iter().sum::<u64>();
         (table, table + self.blocks() * 4)
@@ -195,7 +195,7 @@ impl Head {
         [END, self.number, check.into()]
     }
 
-    /// Each block of each part: number of the part, where in it, and how long.
+    /// Iterates over the blocks of the parts: number of the part, offset in it, and length.
     fn all_blocks(&self) -> impl Iterator<Item = (usize, u64, usize)> + use<> {
         self.parts.into_iter().enumerate().flat_map(|(part, end)| {
             (0..end)
@@ -204,7 +204,7 @@ impl Head {
         })
     }
 
-    /// The table of checksums of what the parts are now. `see` is given each block.
+    /// Computes the table of checksums of the parts as they are now. `see` receives each block.
     fn checks(
         &self,
         parts: [&File; 2],
@@ -226,17 +226,17 @@ fn damaged() -> Refused {
     useless("it is damaged")
 }
 
-/// The name under which it is written.
+/// The temporary name of an unfinished image.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("image-new")
 }
 
-/// Writes the parts, which are as long as the head says, so that they outlive a power loss. Nothing is there before everything is.
+/// Writes the parts durably; their lengths must match the head. The image appears only when it is complete.
 ///
 /// # Errors
-/// Why that could not be. Nothing is left behind then.
+/// The reason. No image is left behind then.
 pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String> {
-    // What is there is ours, if anything is, and is replaced.
+    // A file under this name is an older image of this server. It is replaced.
     discard(path)?;
     let name = unfinished(path);
     let file = make_own(&name).map_err(|error| error.to_string())?;
@@ -247,7 +247,7 @@ pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String>
     if written.is_err() {
         let _ = fs::remove_file(&name);
     }
-    // Without the last it may be there after a power loss, or not.
+    // Without the sync of the directory, a power loss may remove the image.
     written
         .and_then(|length| sync_folder(path).map(|()| length))
         .map_err(|error| failed(path, &error))
@@ -274,13 +274,13 @@ fn fill(file: &File, head: &Head, parts: [&File; 2]) -> io::Result<u64> {
     if head.checks(parts, |_| Ok(()))? != table {
         return Err(io::Error::other("the server still changes its files"));
     }
-    // Whoever finds it finds all that is before it.
+    // The trailer makes the image valid, so everything before it must be durable.
     file.write_all_at(&bytes(&head.trailer(&table)), end)?;
     file.sync_data()?;
     Ok(end + TRAILER)
 }
 
-/// An image that was found.
+/// An opened image.
 #[derive(Debug)]
 pub struct Image {
     file: File,
@@ -290,17 +290,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens it, and looks whether it is complete.
+    /// Opens an image, and checks that it is complete.
     ///
     /// # Errors
-    /// Why it is of no use.
+    /// The reason why it is useless.
     pub fn open(path: &Path) -> Result<Image, Refused> {
         let file = open_own(path)?.ok_or(Refused::Absent)?;
         let mut head = vec![0; HEAD as usize];
         file.read_exact_at(&mut head, 0)?;
         let head = Head::decode(&head)?;
         let (table_at, end) = head.end();
-        // So nothing is read of what is too long for it.
+        // Checked first, so that a wrong head cannot cause a large read.
         if file.metadata()?.len() != end + TRAILER {
             return Err(useless("it is cut off"));
         }
@@ -319,22 +319,22 @@ impl Image {
         })
     }
 
-    /// What it says of itself.
+    /// The contents of its head.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Reads all of it. `put` takes each block: number of the part, where in it, and the bytes.
+    /// Reads the parts. `put` receives each block: number of the part, offset in it, and the bytes.
     ///
     /// # Errors
-    /// It is damaged, could not be read, or `put` failed. What was put is of no use then.
+    /// The image is damaged or unreadable, or `put` failed. The blocks that `put` received are useless then.
     pub fn read(
         &self,
         mut put: impl FnMut(usize, u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), Refused> {
         let mut block = vec![0; BLOCK];
         let mut from = HEAD;
-        // The disk is asked for it at once. Without that it is only slower.
+        // Starts the disk's readahead. A failure only costs time.
         let _ = fadvise(&self.file, 0, None, Advice::WillNeed);
         let blocks = self.head.all_blocks().zip(self.table.chunks_exact(4));
         for ((part, at, length), check) in blocks {
@@ -349,20 +349,20 @@ impl Image {
         Ok(())
     }
 
-    /// Nobody will take it after this, not even after a power loss.
+    /// Invalidates the image durably, also against a power loss.
     ///
     /// # Errors
-    /// That cannot be made sure.
+    /// The image may still be valid.
     pub fn discard(self) -> io::Result<()> {
         invalidate(&self.path, &self.file)
     }
 }
 
-/// The beginning is written over first: that is all that is needed, and is done where names cannot be removed.
+/// Overwrites the magic first. That is sufficient, and also works where names cannot be removed.
 fn invalidate(path: &Path, file: &File) -> io::Result<()> {
     file.write_all_at(&[0; 8], 0)?;
     file.sync_data()?;
-    // Another one may have the name by now, if this has taken long.
+    // After a long delay another image may have the name.
     let is = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let named = fs::symlink_metadata(path).map(is);
     if named.is_ok_and(|named| file.metadata().is_ok_and(|ours| is(ours) == named)) {
@@ -372,10 +372,10 @@ fn invalidate(path: &Path, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an image invalid, whatever it is, and one that is not finished.
+/// Invalidates any image at this path, and removes an unfinished one.
 ///
 /// # Errors
-/// It may be there still.
+/// The image may still be there.
 pub fn discard(path: &Path) -> Result<(), String> {
     let unfinished = remove_own(&unfinished(path));
     let Some(file) = open_own(path).map_err(|error| error.to_string())? else {
@@ -390,7 +390,7 @@ pub fn discard(path: &Path) -> Result<(), String> {
     invalidate(path, &file).map_err(|error| failed(path, &error))
 }
 
-/// Removes a file that is this server's, if it is there.
+/// Removes a file if it exists and belongs to this server.
 fn remove_own(path: &Path) -> Result<(), String> {
     match open_own(path).map_err(|error| error.to_string())? {
         Some(_) => fs::remove_file(path).map_err(|error| failed(path, &error)),

@@ -60,7 +60,7 @@ impl Place {
             .collect()
     }
 
-    /// All of it, if it can be had.
+    /// Reads all parts.
     fn read(&self) -> Result<[Vec<u8>; 2], Refused> {
         let image = Image::open(&self.path())?;
         assert_eq!(*image.head(), self.head);
@@ -72,7 +72,7 @@ impl Place {
         Ok(parts)
     }
 
-    /// With these bytes in its place.
+    /// Reads these bytes as an image.
     fn read_as(&self, bytes: &[u8]) -> Result<[Vec<u8>; 2], Refused> {
         let _ = fs::remove_file(self.path());
         let file = make_own(&self.path()).unwrap();
@@ -94,7 +94,7 @@ fn what_is_written_is_read_once() {
     Image::open(&place.path()).unwrap().discard().unwrap();
     assert!(matches!(place.read(), Err(Refused::Absent)));
     discard(&place.path()).unwrap();
-    // A second one replaces the first, and what was not finished.
+    // A second image replaces the first, and an unfinished one.
     place.write();
     fs::write(unfinished(&place.path()), "x").unwrap();
     fs::set_permissions(unfinished(&place.path()), fs::Permissions::from_mode(0o600)).unwrap();
@@ -109,7 +109,7 @@ fn one_that_cannot_be_removed_is_invalid_all_the_same() {
     let image = Image::open(&place.path()).unwrap();
     let elsewhere = place.folder.path().join("elsewhere");
     fs::rename(place.path(), &elsewhere).unwrap();
-    // Somebody has made a new one meanwhile, which stays.
+    // A new image under the same name stays.
     place.try_to_write().unwrap();
     image.discard().unwrap();
     place.read().unwrap();
@@ -160,7 +160,7 @@ fn one_bit_is_enough() {
         damaged[at] ^= 1 << bit;
         assert!(place.read_as(&damaged).is_err(), "byte {at}, bit {bit}");
     }
-    // Blocks that are whole, in another place.
+    // Intact blocks at a wrong offset.
     let mut moved = bytes.clone();
     let second = HEAD as usize + PARTS[0];
     moved.copy_within(second..second + BLOCK, second + BLOCK);
@@ -203,7 +203,7 @@ fn what_is_not_ours_is_refused_and_left_alone() {
     assert!(place.read_as(&foreign).is_err());
     refused("a file of somebody");
     assert_eq!(fs::read(place.path()).unwrap(), foreign);
-    // The name under which it is written.
+    // The temporary name.
     fs::remove_file(place.path()).unwrap();
     symlink(&other, unfinished(&place.path())).unwrap();
     assert!(place.try_to_write().is_err());

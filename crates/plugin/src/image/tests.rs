@@ -30,7 +30,7 @@ impl Place {
         self.memory.path().join("arena")
     }
 
-    /// As the server has left it in this start of the machine.
+    /// Writes an image as the server does in this machine start.
     fn write(&self, boot: u128, owner: [u8; 16], fence: [u64; 4]) {
         self.write_labelled(&Label { boot, owner }.bytes(), boot, owner, fence);
     }
@@ -75,13 +75,13 @@ impl Place {
         assert!(Image::open(&self.path()).is_err(), "it is still there");
     }
 
-    /// Nothing was taken over, and the next look finds nothing either.
+    /// Nothing is recovered, now or later.
     fn expect_nothing(&self, what: &str) {
         let taken = self.take();
         assert!(taken.is_err(), "{what}: {taken:?}");
         assert_eq!(self.records.metadata().unwrap().len(), 0, "{what}");
         assert!(!self.arena().exists(), "{what}");
-        // It does no harm to anybody who opens it now.
+        // The arena is usable for the next process.
         assert!(extension::open_in_memory(&self.arena()).is_ok(), "{what}");
         std::fs::remove_file(self.arena()).unwrap();
     }
@@ -98,7 +98,7 @@ fn fence() -> Fence {
     [1, 2, 3, 4]
 }
 
-/// Of the log as it is now.
+/// The current fence.
 fn now(folder: &Path) -> Result<Fence, String> {
     assert_eq!(folder, Path::new(REDO));
     Ok(fence())
@@ -116,7 +116,7 @@ fn all_of_it_is_taken_once() {
     assert_eq!(std::fs::read(place.arena()).unwrap(), vec![1; PARTS[1]]);
     let mut records = vec![9; PARTS[0]];
     place.records.read_exact_at(&mut records, 0).unwrap();
-    // Whose and of which start it is, is not said before it is believed.
+    // The label is written only after the proof.
     assert_eq!(records[..LABEL], [0; LABEL]);
     assert!(records[LABEL..].iter().all(|&byte| byte == 1));
     assert!(!place.path().exists());
@@ -140,7 +140,7 @@ fn image_without_proof_is_copied_and_proves_nothing() {
         assert_eq!(place.take_with(token), Ok(None), "{what}");
         std::fs::remove_file(place.arena()).unwrap();
     }
-    // A remount within one start of the machine.
+    // A remount within one machine start.
     place.write(BOOT, OWNER, fence());
     assert!(place.take().unwrap().unwrap().1.is_ok());
     std::fs::remove_file(place.arena()).unwrap();
@@ -189,7 +189,7 @@ fn memory_that_cannot_be_had_leaves_nothing() {
     assert!(place.take().is_err(), "somebody has it");
     drop(arena);
     assert_eq!(place.records.metadata().unwrap().len(), 0);
-    // It may be older than what is there the next time.
+    // It may be older than the file of the next attempt.
     place.wait_until_invalid();
     place.write(BOOT + 1, OWNER, fence());
     std::fs::remove_file(place.arena()).unwrap();
@@ -219,7 +219,7 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
     assert!(began.elapsed() < Duration::from_secs(30));
     place.records.write_all_at(b"in use", 0).unwrap();
     drop(free);
-    // When it comes at last it finds that nobody wants it.
+    // The late thread finds its destination taken away.
     place.wait_until_invalid();
     assert!(extension::open_in_memory(&place.arena()).is_ok());
     assert_eq!(place.records.metadata().unwrap().len(), 6);
@@ -244,7 +244,7 @@ fn an_end_of_somebody_else_writes_nothing() {
     });
     let process = rustix::process::getpid().as_raw_nonzero().get();
     let before = KNOWN.kept.process.swap(process, Ordering::SeqCst);
-    // This is a thread of the test.
+    // This runs in a thread of the test.
     at_end();
     KNOWN.kept.process.store(before, Ordering::SeqCst);
     assert!(KNOWN.kept.leaving.lock().take().is_some());

@@ -1,10 +1,10 @@
 //! Letters that file names spell as `@` and two characters.
 //!
-//! Both servers' character set `filename` has 1510 of them: letters of the European alphabets, Armenian, Roman numerals, and
-//! letters in circles and of full width. The table was asked of MariaDB 10.11 (`CONVERT(X'403047' USING filename)`), and
-//! written down as each first character with pairs of a second one and the letter.
+//! Both servers' character set `filename` has 1510 of them: letters of the European alphabets, Armenian, Roman numerals,
+//! circled and full-width letters. The table comes from MariaDB 10.11 (`CONVERT(X'403047' USING filename)`). Each row has a
+//! first character, and pairs of a second character and the letter.
 
-/// The letter that `@`, `first`, `second` stand for.
+/// Decodes the letter that is written as `@`, `first`, `second`.
 pub fn letter(first: u8, second: u8) -> Option<char> {
     let (_, row) = ROWS.iter().find(|(of, _)| *of == first)?;
     let mut characters = row.chars();

@@ -1,4 +1,4 @@
-//! A heat list as the server keeps it: encoded, about a byte a page, at most [`MAX_MEMORY`].
+//! A heat list in the server's memory: encoded, about one byte a page, at most [`MAX_MEMORY`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use serde::Deserialize;
 pub const MAX_MEMORY: usize = 256 << 20;
 /// Memory of a piece besides its bytes, and of a file besides its name.
 const OVERHEAD: usize = 160;
-/// One page of the cache in so many is left to the server's own pages.
+/// Inverse of the cache's share that is left to the server's own pages.
 const OWN_SHARE: u64 = 32;
-/// Files of one part.
+/// Maximum number of files in one part.
 const MAX_FILES: usize = 1024;
 
-/// The argument of `warm-put`: what `heat` answers. Other members are ignored.
+/// The argument of `warm-put`: an answer of `heat`. Other members are ignored.
 #[derive(Deserialize)]
 struct Part {
     #[serde(default)]
@@ -26,7 +26,7 @@ struct Part {
     files: Vec<Given>,
 }
 
-/// A file of a part. Without `list` it is only asked about.
+/// A file of a part. Without `list`, only its properties are requested.
 #[derive(Deserialize)]
 struct Given {
     file: String,
@@ -52,7 +52,7 @@ pub struct Piece {
 pub struct Listed {
     /// Bytes.
     pub page_size: u32,
-    /// Number of the tablespace, if it has to be the same here.
+    /// Tablespace number, if it has to match this server's.
     pub space: Option<u32>,
     pub pieces: Vec<Arc<Piece>>,
 }
@@ -64,10 +64,10 @@ pub struct List {
     memory: usize,
     /// The class of each level of heat: see [`rank`](Self::rank).
     pub classes: [u8; LEVELS],
-    /// Its pages, and those to load of each class.
+    /// Number of its pages, and of the listed pages of each class.
     pub pages: u64,
     pub listed: [u64; CLASSES],
-    /// The first class of which not all pages are listed.
+    /// The first class whose pages are not all listed.
     pub cut: u8,
 }
 
@@ -122,7 +122,7 @@ impl List {
         }
     }
 
-    /// Adds a part, or nothing if it is malformed; the first one replaces the list. Returns the names of its files.
+    /// Adds a part, or nothing if it is malformed. The first part replaces the list. Returns the names of its files.
     ///
     /// # Errors
     /// The part is malformed, or the list has no room for all of it.
@@ -216,7 +216,7 @@ impl List {
         self.cut = whole.count() as u8;
     }
 
-    /// Whether a piece has pages of a class that are listed.
+    /// Whether a piece has pages of a listed class.
     pub fn has(&self, piece: &Piece, class: u8) -> bool {
         let mut counts = self.classes.iter().zip(piece.counts);
         self.listed[usize::from(class)] > 0 && counts.any(|(of, count)| *of == class && count > 0)

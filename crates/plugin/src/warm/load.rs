@@ -1,6 +1,6 @@
 //! Loads the pages of a list that are not cached, in several threads.
 //!
-//! Class by class, the hottest first; within a class in the order of files and pages. One read takes pages that are close together.
+//! The order is by class, hottest first, and within a class by file and page. One read takes pages that are close together.
 //! [`Pace`] limits the rate.
 
 use std::collections::BTreeMap;
@@ -20,12 +20,12 @@ use crate::process::CORE;
 
 /// The access count that pages of each class get.
 pub const COUNTS: [u8; CLASSES] = [4, 3, 2, 1];
-/// Unwanted pages between two wanted ones that one read takes along: that costs less than another read.
+/// Maximum number of unwanted pages that one read includes between two wanted ones: cheaper than a second read.
 const GAP: usize = 2;
-/// How often a thread looks whether staging has room.
+/// Interval at which a thread checks whether staging has room.
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Files of which nothing is loaded, by the reason.
+/// Skipped files, by the reason.
 pub type LeftOut = BTreeMap<&'static str, Vec<Arc<str>>>;
 
 /// Pages of one class in a piece of the list.
@@ -35,7 +35,7 @@ struct Task {
     class: u8,
 }
 
-/// What all passes have loaded since the plugin was loaded.
+/// Totals of all passes since the plugin was loaded.
 pub struct Brought {
     /// Pages.
     pub loaded: AtomicU64,
@@ -49,7 +49,7 @@ pub struct Pass {
     next: AtomicUsize,
     classes: [u8; LEVELS],
     cut: u8,
-    /// Pages of each class that are still to be looked at.
+    /// Pages of each class that remain to be visited.
     room: [AtomicU64; CLASSES],
     brought: &'static Brought,
     pub rejected: AtomicU64,
@@ -59,7 +59,7 @@ pub struct Pass {
     pub is_limited: AtomicBool,
 }
 
-/// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, that page has it.
+/// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, the size comes from that page.
 pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
     if file.page_size() == 0 {
         let head = heads.of(file);
@@ -127,7 +127,7 @@ impl Pass {
         }
     }
 
-    /// Works until nothing is left, or the pace ends.
+    /// Loads pages until nothing is left, or the pace ends.
     pub fn work(&self, pace: &Pace) {
         let Some(mut buffer) = RunBuffer::new() else {
             return;
@@ -175,7 +175,7 @@ impl Pass {
             let refused = (own & there & !wanted.cached & !wanted.welcome).count_ones();
             self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
             let mut own = own & there & wanted.welcome;
-            // Hotter pages were loaded before; colder ones are taken along inside a run.
+            // Hotter pages were loaded before. A run includes colder pages.
             let along = extent.bits(|class| class > task.class && class < self.cut);
             let along = along & there & wanted.welcome;
             let counts = extent.counts();
@@ -229,7 +229,7 @@ impl Pass {
     }
 }
 
-/// Lowers the counts of cached pages that the list before had and this one has not.
+/// Lowers the counts of cached pages that are in the previous list but not in this one.
 pub fn cool(before: &List, list: &List) {
     let (files, none) = (files_by_name(), Listed::default());
     for (name, had) in &before.files {
@@ -254,8 +254,8 @@ pub fn cool(before: &List, list: &List) {
     }
 }
 
-/// The pages to read at once: from the first of `own` on, with those of `along` between them. Ends with a page of `own`, and before a gap that
-/// costs more than another read.
+/// Selects the pages of one read: from the first of `own` on, with those of `along` between them. The run ends with a page
+/// of `own`, and before a gap that costs more than another read.
 fn first_run(own: u64, along: u64, longest: usize) -> u64 {
     let from = own.trailing_zeros() as usize;
     let pages = (own | along) & bits_from(from) & !bits_from(from + longest);
@@ -273,14 +273,14 @@ fn bits_from(n: usize) -> u64 {
 
 /// Which pages of an extent are cached, and which would be admitted. `None`: nothing of the file can be cached now.
 fn wanted(file: &DataFile, extent: &Extent, counts: [u8; EXTENT_PAGES]) -> Option<Wanted> {
-    // Taken anew each time, so that switching off does not wait for a whole list.
+    // Taken anew for each extent, so that switching off does not wait for a whole list.
     let guard = CORE.switch().active();
     let (active, id) = (guard.as_ref()?, file.cacheable()?);
     let extension = &active.extension;
     Some(extension.wanted(id, extent.number, extent.listed, &counts))
 }
 
-/// What a list has of an extent.
+/// The listed pages of an extent.
 struct Extent {
     number: u32,
     listed: u64,
@@ -367,7 +367,7 @@ impl Present {
         present
     }
 
-    /// 0 to 100, and 100 only if all are cached; the hottest have most weight. -1 if none is listed.
+    /// 0 to 100, and 100 only if all are cached. The hottest pages have most weight. -1 if none is listed.
     pub fn percent(&self) -> f64 {
         let (mut sum, mut of) = (0.0, 0.0);
         for ((weight, listed), cached) in WEIGHTS.iter().zip(self.listed).zip(self.cached) {

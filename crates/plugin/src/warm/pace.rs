@@ -1,7 +1,7 @@
-//! The rate of loading: a limit of reads of the data disk a second, and none while the server itself needs the disk.
+//! The rate of loading: limits the reads of the data disk per second, and pauses while the server needs the disk.
 //!
-//! The server needs it while its own reads of data files take more than [`SLOWER`] times their recent best, or are more than half of the
-//! limit. Then loading rests for a second.
+//! The server needs the disk while its own reads of data files take more than [`SLOWER`] times their recent best, or exceed
+//! half of the limit. Loading then pauses for a second.
 //!
 //! Lock: a leaf.
 
@@ -12,18 +12,18 @@ use parking_lot::{Condvar, Mutex};
 
 /// Factor by which reads may be slower than their best.
 const SLOWER: f64 = 2.0;
-/// Reads below this are never slow, microseconds: they come from memory.
+/// Faster reads are never slow, microseconds: they come from memory.
 const NEVER_SLOW: f64 = 300.0;
-/// Fewer reads in a second are no sample.
+/// Minimum reads per second for a sample.
 const FEW: u64 = 10;
-/// Growth of the recent best in a second, so that an old one is forgotten.
+/// Growth of the recent best per second, so that an old one expires.
 const FORGETS: f64 = 1.005;
-/// Seconds of reads that are allowed at once.
+/// Seconds of reads that are allowed in one burst.
 const BURST: f64 = 0.1;
 
 /// Shared by the threads of a load.
 pub struct Pace {
-    /// Reads that are allowed now.
+    /// Reads allowed now.
     tokens: Mutex<f64>,
     granted: Condvar,
     over: AtomicBool,
@@ -47,8 +47,8 @@ impl Busy {
         }
     }
 
-    /// Whether the server needs the disk. `reads` and `nanos`: its reads so far, and their time. `capacity`: the limit of loading, reads a
-    /// second.
+    /// Whether the server needs the disk. `reads` and `nanos`: its reads so far, and their time. `capacity`: the limit of
+    /// loading, reads per second.
     pub fn look(&mut self, now: Instant, reads: u64, nanos: u64, capacity: u64) -> bool {
         let Some((then, reads_then, nanos_then)) = self.looked else {
             self.looked = Some((now, reads, nanos));
@@ -88,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// Allows `capacity` reads a second for the time that has passed.
+    /// Allows `capacity` reads per second for the elapsed time.
     pub fn grant(&self, capacity: u64, passed: Duration) {
         let most = (capacity as f64 * BURST).max(1.0);
         let mut tokens = self.tokens.lock();
@@ -105,7 +105,7 @@ impl Pace {
         self.paused.store(rests, Ordering::SeqCst);
     }
 
-    /// Whether loading rests.
+    /// Whether loading is paused.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst)
     }
@@ -169,7 +169,7 @@ mod tests {
         assert!(!second(100, 600));
         assert!(second(251, 500), "more than half of 500");
         assert!(!second(249, 500));
-        // From memory.
+        // Reads from memory.
         let mut fast = Busy::new();
         assert!(!fast.look(now, 0, 0, 5000));
         assert!(!fast.look(now + Duration::from_secs(1), 100, 100 * 10_000, 5000));

@@ -9,8 +9,8 @@ use super::list::List;
 use crate::heat::Names;
 use crate::process::CORE;
 
-/// Adds the cached pages of these files to a list, and drops their entries. Files that are never listed add nothing, and pages for which
-/// the list has no room are left out.
+/// Adds the cached pages of these files to a list, and drops their entries. Files that are never listed add nothing. Pages
+/// for which the list has no room are skipped.
 pub fn list(files: &[RejectedFile], list: &mut List) {
     let names = Names::below_here();
     let all = CORE.files.all().into_iter();
@@ -31,7 +31,7 @@ pub fn list(files: &[RejectedFile], list: &mut List) {
 fn drain(rejected: &RejectedFile) -> Vec<(u32, u8)> {
     let mut pages = Vec::new();
     for extent in 0..rejected.pages.div_ceil(1 << EXTENT_SHIFT) {
-        // Taken anew each time, so that switching off does not wait for the whole file.
+        // Taken anew for each extent, so that switching off does not wait for the whole file.
         let guard = CORE.switch().active();
         let Some(active) = &*guard else { break };
         let heat = active.extension.drain(rejected.id, extent);

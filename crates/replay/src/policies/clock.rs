@@ -1,5 +1,5 @@
-//! CLOCK with two bits: pages in a ring, each with a count that every use raises, up to 3. The hand passes over pages that
-//! have a count, lowering it, and takes the first that has none.
+//! CLOCK with two bits: pages in a ring, each with a count that every use increments, up to 3. The hand passes pages
+//! with a count, decrements it, and takes the first page without one.
 
 use super::policy::{Policy, Read};
 
@@ -9,7 +9,7 @@ pub struct Clock {
     capacity: usize,
     ring: Vec<u32>,
     hand: usize,
-    /// For each page its count, if it is resident.
+    /// Count of each resident page.
     counts: Vec<Option<u8>>,
 }
 
@@ -23,14 +23,14 @@ impl Clock {
         }
     }
 
-    /// Counts a use. Whether the page is resident.
+    /// Counts a use. Returns whether the page is resident.
     fn touch(&mut self, page: u32) -> bool {
         let count = &mut self.counts[page as usize];
         *count = count.map(|count| MOST.min(count + 1));
         count.is_some()
     }
 
-    /// The place in the ring of a page that may go.
+    /// Position in the ring of the next victim.
     fn sweep(&mut self) -> usize {
         loop {
             let at = self.hand;

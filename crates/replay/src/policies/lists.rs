@@ -1,10 +1,10 @@
-//! Doubly linked lists of pages, as arrays: a page is in one list at most, and moves between them at no cost.
+//! Doubly linked lists of pages, as arrays: a page is in one list at most, and moves between them in constant time.
 
 /// No list.
 const NONE: u8 = u8::MAX;
 
 pub struct Lists {
-    /// For each page, and behind them for the head of each list: the neighbours. The list is a ring through its head.
+    /// For each page, and after them for the head of each list: the neighbours. A list is a ring through its head.
     next: Vec<u32>,
     previous: Vec<u32>,
     list: Vec<u8>,
@@ -28,7 +28,7 @@ impl Lists {
         self.list.len() + list
     }
 
-    /// The list that the page is in.
+    /// The list that contains the page.
     pub fn of(&self, page: u32) -> Option<usize> {
         let list = self.list[page as usize];
         (list != NONE).then_some(usize::from(list))
@@ -38,12 +38,12 @@ impl Lists {
         self.lengths[list]
     }
 
-    /// The page at the end of the list: the one that was put in first.
+    /// The page at the end of the list: the one that was inserted first.
     pub fn last(&self, list: usize) -> Option<u32> {
         (self.lengths[list] > 0).then(|| self.previous[self.head(list)])
     }
 
-    /// Puts the page at the front of the list, from wherever it was.
+    /// Moves the page to the front of the list, from any list.
     pub fn put(&mut self, page: u32, list: usize) {
         self.remove(page);
         let (at, head) = (page as usize, self.head(list));
@@ -56,7 +56,7 @@ impl Lists {
         self.lengths[list] += 1;
     }
 
-    /// Takes the page out of its list, if it is in any.
+    /// Removes the page from its list, if it is in any.
     pub fn remove(&mut self, page: u32) {
         let at = page as usize;
         if let Some(list) = self.of(page) {
@@ -68,7 +68,7 @@ impl Lists {
         }
     }
 
-    /// Takes the last page out of the list.
+    /// Removes the last page of the list.
     pub fn pop(&mut self, list: usize) -> Option<u32> {
         let page = self.last(list)?;
         self.remove(page);

@@ -1,4 +1,4 @@
-//! LRU: the page that was not used for the longest time goes.
+//! LRU: evicts the least recently used page.
 
 use super::lists::Lists;
 use super::policy::{Policy, Read};

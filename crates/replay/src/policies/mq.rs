@@ -1,16 +1,16 @@
 //! MQ (Zhou, Philbin, Li: "The multi-queue replacement algorithm for second level buffer caches", USENIX ATC 2001).
 //!
-//! Eight LRU queues; a page that was used f times is in the queue log2(f). A page that was not used for its life time falls to
-//! the queue below. The oldest page of the lowest queue goes; how often it was used is remembered for a while, for the case
-//! that it comes back.
+//! Eight LRU queues; a page with f uses is in queue log2(f). A page that was not used for its life time moves to the
+//! queue below. The victim is the oldest page of the lowest queue. Its number of uses is remembered for a while, in
+//! case the page is read again.
 
 use super::lists::Lists;
 use super::policy::{Policy, Read};
 
 const QUEUES: usize = 8;
 const GHOST: usize = QUEUES;
-/// Pages remembered, and reads until a page falls, for each page of the cache. The paper has its own rule for the latter,
-/// which adapts; these did best on a TPC-C trace.
+/// Remembered pages, and reads until a page moves down, per page of the cache. The paper has an adaptive rule for the
+/// latter; these values did best on a TPC-C trace.
 const REMEMBERED: usize = 1;
 const LIFE: u64 = 3;
 
@@ -35,7 +35,7 @@ impl Mq {
         }
     }
 
-    /// Puts the page in the queue of its uses.
+    /// Puts the page in the queue for its number of uses.
     fn enqueue(&mut self, page: u32) {
         let uses = &mut self.uses[page as usize];
         *uses = uses.saturating_add(1);
@@ -44,7 +44,7 @@ impl Mq {
         self.expires[page as usize] = self.now + self.life;
     }
 
-    /// Lets the oldest page of each queue fall if its time is over.
+    /// Moves the oldest page of each queue down if its life time is over.
     fn adjust(&mut self) {
         self.now += 1;
         for queue in 1..QUEUES {
@@ -77,7 +77,7 @@ impl Policy for Mq {
     fn read(&mut self, page: u32) -> Read {
         let hit = self.is_resident(page);
         if !hit {
-            // Not to be forgotten while room is made for it.
+            // Keep its history while room is made for it.
             self.lists.remove(page);
             if self.resident() >= self.capacity {
                 self.evict();

@@ -1,32 +1,32 @@
-//! OPT with bypass: what a policy could reach that knows all reads to come (Belady 1966).
+//! OPT with bypass: the limit of a policy that knows all future reads (Belady 1966).
 //!
-//! The page goes whose next read is the farthest away, and a page whose own next read is farther than that of all residents
-//! does not come in. A page may come in when it is read or written. Hits are what this is made for, not few writes to the
-//! device.
+//! The victim is the page with the farthest next read. A page whose own next read is farther than that of all residents
+//! is not admitted. A page may be admitted when it is read or written. The policy maximises hits; it does not minimise
+//! writes to the device.
 //!
-//! Without writes nothing can have more hits. With them, something can that knows the writes to come as well: a page that is
-//! written before it is read again need not be kept until then, since it can come in for nothing when it is written. On a
-//! TPC-C stream that is worth 0.6 to 2.4 points; OPT is left as it is usually defined.
+//! Without writes no policy has more hits. With writes, a policy that also knows future writes can have more. It need
+//! not keep a page that is written before its next read, because the write can admit the page at no extra cost. On a
+//! TPC-C trace that is worth 0.6 to 2.4 points; this module keeps the usual definition of OPT.
 
 use std::collections::BinaryHeap;
 
 use super::policy::{Policy, Read};
 use crate::Event;
 
-/// Not read any more.
+/// Never read again.
 const NEVER: u32 = u32::MAX;
-/// Not resident. No event has this number, since the first one is no next read.
+/// Not resident. No next read has this number, since the first event is no next read.
 const ABSENT: u32 = 0;
 
 pub struct Opt {
     capacity: usize,
-    /// For each event: the number of the next read of its page.
+    /// For each event: number of the next read of its page.
     next: Vec<u32>,
     now: usize,
-    /// For each page: the number of its next read, if it is resident.
+    /// For each resident page: number of its next read.
     due: Vec<u32>,
     resident: usize,
-    /// (next read, page), farthest first. Holds every resident page, and entries that are no longer true.
+    /// (next read, page), farthest first. Holds every resident page, and outdated entries.
     heap: BinaryHeap<(u32, u32)>,
 }
 
@@ -54,7 +54,7 @@ impl Opt {
     fn keep(&mut self, page: u32, due: u32) {
         self.due[page as usize] = due;
         self.heap.push((due, page));
-        // Entries of reads that have been are never the farthest, and so would stay for ever.
+        // Entries of past reads are never the farthest, so they would stay forever.
         if self.heap.len() > 2 * self.resident + 1024 {
             let all = self.due.iter().enumerate();
             self.heap = all
@@ -64,7 +64,7 @@ impl Opt {
         }
     }
 
-    /// Makes the page resident, if there is room or a page that is needed later. Whether it is.
+    /// Makes the page resident, if there is room or a page that is needed later. Returns whether it did.
     fn admit(&mut self, page: u32, due: u32) -> bool {
         if due == NEVER {
             return false;
@@ -84,7 +84,7 @@ impl Opt {
         true
     }
 
-    /// The resident page whose next read is the farthest away, and that read.
+    /// The resident page with the farthest next read, and that read.
     fn farthest(&mut self) -> Option<(u32, u32)> {
         while let Some(&(due, page)) = self.heap.peek() {
             if self.due[page as usize] == due {

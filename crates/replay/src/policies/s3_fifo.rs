@@ -1,9 +1,9 @@
 //! S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
 //!
-//! A page comes into a small queue of a tenth of the cache. At its end it goes on to the main queue if it was used more than
-//! once meanwhile, and else is evicted but remembered for as long as the main queue has entries; a page that comes back
-//! while it is remembered goes to the main queue at once. At the end of the main queue pages that were used go round again,
-//! once for each use, up to three.
+//! A new page enters a small queue of a tenth of the cache. At the end of that queue it moves to the main queue if it
+//! was used more than once in between. Otherwise it is evicted, and remembered for as many evictions as the main queue
+//! has entries. A remembered page that is read again goes directly to the main queue. At the end of the main queue, a
+//! used page moves to the front again, once per use, up to three times.
 
 use super::lists::Lists;
 use super::policy::{Policy, Read};
@@ -34,7 +34,7 @@ impl S3Fifo {
         matches!(self.lists.of(page), Some(SMALL | MAIN))
     }
 
-    /// Evicts one page, but for a small queue all of whose pages have moved to the main queue.
+    /// Evicts one page, unless all pages of the small queue have moved to the main queue.
     fn evict(&mut self) {
         if self.lists.len(SMALL) >= self.small || self.lists.len(MAIN) == 0 {
             self.evict_small();
@@ -77,7 +77,7 @@ impl Policy for S3Fifo {
             *uses = MOST_USES.min(*uses + 1);
             return Read::Hit;
         }
-        // Before the eviction, which may push the page out of what is remembered.
+        // Before the eviction, which may drop the page from the remembered ones.
         let known = self.lists.of(page) == Some(GHOST);
         while self.resident() >= self.capacity {
             self.evict();

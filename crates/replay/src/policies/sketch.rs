@@ -1,6 +1,6 @@
-//! A count-min sketch of 4-bit counters: how often a page was read of late.
+//! Count-min sketch of 4-bit counters: recent reads per page.
 
-/// Reads, for each page of the cache, after which all counters are halved.
+/// Reads per page of the cache between two halvings of all counters.
 const SAMPLE: u64 = 10;
 const MOST: u64 = 15;
 const HALVES: u64 = 0x7777_7777_7777_7777;
@@ -50,7 +50,7 @@ impl Sketch {
         }
     }
 
-    /// 0..=15; too high where counters are shared.
+    /// 0..=15; too high for pages that share counters.
     pub fn frequency(&self, page: u32) -> u64 {
         let counters = self.counters(page).into_iter();
         let counts = counters.map(|(word, shift)| self.words[word] >> shift & MOST);

@@ -1,11 +1,11 @@
-//! The policies against models, and what holds for all of them.
+//! Tests of the policies against models, and of common invariants.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
 use crate::trace::Operation;
 
-/// A stream in which some pages are more popular than others.
+/// A trace in which some pages are more popular than others.
 fn stream(random: &mut fastrand::Rng, events: usize, pages: u32, writes: f64) -> Trace {
     Trace::from_events((0..events).map(|_| {
         let page = random.u32(..pages).min(random.u32(..pages));
@@ -23,7 +23,7 @@ fn whole(name: PolicyName, trace: &Trace, capacity: usize) -> Outcome {
     run(name, trace, all, capacity, &mut |_| {})
 }
 
-/// The most hits that are possible, by trying every decision: for each set of residents the most hits so far.
+/// Maximum possible number of hits, by exhaustive search: for each set of residents the most hits so far.
 fn most_hits(trace: &Trace, capacity: usize) -> u64 {
     let mut best: HashMap<u32, u64> = HashMap::from([(0, 0)]);
     for event in trace.events() {
@@ -51,7 +51,7 @@ fn most_hits(trace: &Trace, capacity: usize) -> u64 {
     best.into_values().max().unwrap_or(0)
 }
 
-/// OPT by looking through everything at every event.
+/// OPT by linear search at every event.
 fn naive_opt(trace: &Trace, capacity: usize) -> (u64, u64) {
     let events = trace.events();
     let next_read = |page, from: usize| {
@@ -154,8 +154,8 @@ fn lru_is_what_a_queue_does() {
     }
 }
 
-/// Who is resident is followed from what the policy says; it must never be more than there is room for, and a hit is only
-/// possible on a page that came in.
+/// Tracks insertions from the policy's results. The residents must never exceed the capacity, and only an inserted page
+/// can be a hit.
 #[test]
 fn no_policy_holds_more_than_its_capacity() {
     let mut random = fastrand::Rng::with_seed(10);

@@ -1,8 +1,8 @@
 //! W-TinyLFU (Einziger, Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM Transactions on Storage 2017).
 //!
-//! New pages come into a window of 1 % of the cache, an LRU list. A page that falls out of it gets into the main part if it
-//! was read more often, by the sketch, than the page that would have to go. The main part is a segmented LRU: four fifths are
-//! for pages that were used again since they came into it.
+//! New pages enter a window of 1 % of the cache, an LRU list. A page evicted from it enters the main part if the sketch
+//! counts more reads of it than of the main part's victim. The main part is a segmented LRU: four fifths are for pages
+//! that were used again since they entered it.
 
 use super::lists::Lists;
 use super::policy::{Policy, Read};
@@ -26,7 +26,7 @@ impl WTinyLfu {
         let main = capacity - window;
         WTinyLfu {
             lists: Lists::new(pages, 3),
-            // Where everything finds a place, nobody asks for frequencies.
+            // If all pages fit, frequencies are never used.
             sketch: Sketch::new(capacity.min(pages.max(1))),
             window,
             main,
@@ -50,7 +50,7 @@ impl WTinyLfu {
         true
     }
 
-    /// Moves what has fallen out of the window into the main part, or drops it.
+    /// Moves pages that were evicted from the window to the main part, or drops them.
     fn settle(&mut self) {
         while self.lists.len(WINDOW) > self.window {
             let Some(candidate) = self.lists.pop(WINDOW) else {

@@ -1,13 +1,13 @@
-//! What can be wrong with traces.
+//! Errors of traces.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Most events of a trace: page numbers share a 32-bit word with the operation.
+/// Maximum number of events of a trace: page numbers share a 32-bit word with the operation.
 pub const MAX_EVENTS: usize = 1 << 31;
 
-/// Why a trace cannot be used. Records are counted from 1, offsets are those of the uncompressed bytes.
+/// Why a trace is unusable. Records are counted from 1, offsets are those of the uncompressed bytes.
 #[derive(Debug, Error)]
 pub enum TraceError {
     #[error("cannot read {name}: {source}")]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::error::{MAX_EVENTS, TraceError};
 
-/// Bytes of a page of a trace.
+/// Page size of a trace in bytes.
 pub const PAGE_BYTES: usize = 16384;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -55,10 +55,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace made of (file, page number, operation).
+    /// A trace from (file, page number, operation).
     ///
     /// # Panics
-    /// With more than [`MAX_EVENTS`].
+    /// If there are more than [`MAX_EVENTS`].
     pub fn from_events(events: impl IntoIterator<Item = (u32, u32, Operation)>) -> Trace {
         let mut builder = Builder::default();
         for (file, number, operation) in events {
@@ -72,27 +72,27 @@ impl Trace {
         &self.events
     }
 
-    /// File and page number of a page that [`Event::page`] gave.
+    /// File and page number for an index from [`Event::page`].
     pub fn page(&self, index: u32) -> TracePage {
         self.pages[index as usize]
     }
 
-    /// How many different pages there are.
+    /// Number of distinct pages.
     pub fn distinct_pages(&self) -> usize {
         self.pages.len()
     }
 
-    /// Appends another trace, the numbers of whose files are raised above all of this one: none of its pages is known yet.
+    /// Appends another trace, with its file numbers raised above all of this one: none of its pages occurs here.
     ///
     /// # Errors
-    /// If together they are too long, or file numbers run out.
+    /// If the sum is too long, or file numbers run out.
     pub fn append(&mut self, other: &Trace) -> Result<(), TraceError> {
         if self.events.len() + other.events.len() > MAX_EVENTS {
             return Err(TraceError::TooLong {
                 name: String::from("all traces together"),
             });
         }
-        // In the order of first appearance, since the numbers themselves may be anything.
+        // In the order of first appearance, since the numbers may have any values.
         let mut files = HashMap::new();
         let first = self.pages.len() as u32;
         for page in &other.pages {
@@ -102,7 +102,7 @@ impl Trace {
             self.pages.push(TracePage { file, ..*page });
         }
         self.file_end += files.len() as u64;
-        // Bit 31 stays clear: there are no more pages than events.
+        // Bit 31 stays clear: there are at most as many pages as events.
         self.events
             .extend(other.events.iter().map(|event| Event(event.0 + first)));
         Ok(())

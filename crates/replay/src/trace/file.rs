@@ -1,4 +1,4 @@
-//! Reading trace files.
+//! Reader of trace files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,15 +16,15 @@ impl Trace {
     /// Reads a trace; `-` is standard input.
     ///
     /// # Errors
-    /// What is wrong with the file, and where.
+    /// The kind and the position of the fault in the file.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         read(path)
     }
 
-    /// Reads a trace, plain or compressed, from anything; `name` is for messages.
+    /// Reads a trace, plain or compressed, from any reader; `name` is for messages.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The kind and the position of the fault.
     pub fn from_reader(name: &str, reader: impl std::io::Read) -> Result<Trace, TraceError> {
         from_reader(name, reader)
     }
@@ -53,7 +53,7 @@ fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, TraceError> {
     if magic == ZSTD_MAGIC {
         let decoder = zstd::Decoder::new(input).map_err(unreadable)?;
         decode(name, decoder, |records, source| {
-            // The system's errors have a number, the decoder's have none.
+            // System errors have a number, the decoder's errors have none.
             if source.raw_os_error().is_some() {
                 unreadable(source)
             } else {
@@ -69,7 +69,7 @@ fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, TraceError> {
     }
 }
 
-/// Reads until the buffer is full or the input ends or fails. How many bytes were read until then.
+/// Reads until the buffer is full or the input ends or fails. Returns the number of bytes read until then.
 fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
     let mut have = 0;
     while have < buffer.len() {
@@ -129,7 +129,7 @@ fn decode(
     Ok(builder.finish())
 }
 
-/// First page, operation and number of pages of a record, or what is wrong with it.
+/// First page, operation and number of pages of a record, or the reason why it is invalid.
 fn parse(record: &[u8]) -> Result<(TracePage, Operation, u32), String> {
     let word = |at: usize| {
         u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])

@@ -1,4 +1,4 @@
-//! Writing traces.
+//! Writer of trace files.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use super::events::Operation;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 16;
 
-/// Dense enough, and faster than any server reads pages.
+/// Compresses enough, and faster than any server reads pages.
 const LEVEL: i32 = 3;
 
 /// Writes a trace, compressed with zstd.
@@ -26,10 +26,10 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Appends a record of one page. Sequence numbers begin at 0 and start anew after 2^32 records.
+    /// Appends a record of one page. Sequence numbers begin at 0 and wrap after 2^32 records.
     ///
     /// # Errors
-    /// Of the output.
+    /// Those of the output.
     pub fn write(&mut self, file: u32, page: u32, operation: Operation) -> io::Result<()> {
         let mut record = [0; RECORD_BYTES];
         record[..4].copy_from_slice(&file.to_le_bytes());
@@ -41,19 +41,19 @@ impl<W: Write> TraceWriter<W> {
         self.encoder.write_all(&record)
     }
 
-    /// Appends whole records that somebody else has made.
+    /// Appends whole, already encoded records.
     ///
     /// # Errors
-    /// Of the output.
+    /// Those of the output.
     pub fn write_records(&mut self, records: &[u8]) -> io::Result<()> {
         debug_assert!(records.len() % RECORD_BYTES == 0);
         self.encoder.write_all(records)
     }
 
-    /// Ends the compression; a trace without this cannot be read to its end.
+    /// Ends the compression. Without this call, a trace is not readable to its end.
     ///
     /// # Errors
-    /// Of the output.
+    /// Those of the output.
     pub fn finish(self) -> io::Result<W> {
         self.encoder.finish()
     }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use private_server::Server;
 
-/// By which its statements are told from others.
+/// Account name. Server statistics count its statements separately.
 pub const ACCOUNT: &str = "warm";
 
-/// Makes it, before a server's files are copied.
+/// Creates the account, before a server's files are copied.
 ///
 /// # Errors
-/// Those of the server.
+/// A statement fails.
 pub fn prepare(server: &Server) -> Result<()> {
     server.sql(&format!("CREATE USER {ACCOUNT}@localhost"))?;
     server.sql(&format!("GRANT ALL ON *.* TO {ACCOUNT}@localhost"))?;

@@ -1,4 +1,4 @@
-//! One failover: the primary's cache is filled by the load, the standby is kept warm or not, and the primary is killed.
+//! One failover: the load fills the primary's cache, the standby is kept warm or not, and the primary is killed.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use crate::demo::numbers::percent;
 use crate::demo::progress::Stage;
 use crate::settled::Rule;
 
-/// The nodes' parts.
+/// Node numbers of the roles.
 const PRIMARY: usize = 0;
 const STANDBY: usize = 1;
 
-/// Filling is over when the hit ratio meets this.
+/// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {
     window: 10,
     rise: 1.0,
 };
-/// Seconds from the promotion in which the new primary's hit ratio is looked at.
+/// Seconds after the promotion for measuring the new primary's hit ratio.
 const FIRST: f64 = 10.0;
 
 /// # Errors
-/// When a node, the load or the promotion fails. All is ended then.
+/// A node, the load or the promotion fails. Everything is ended then.
 pub fn run(
     bench: &Bench,
     plan: &ClusterPlan,
@@ -112,7 +112,7 @@ pub fn run(
     Ok(failover)
 }
 
-/// Waits until the load's clock shows `t`, and tells meanwhile.
+/// Waits until the load's clock reaches `t`, and reports progress.
 fn until(stage: &Stage, load: &Load, t: f64) -> Result<()> {
     loop {
         let left = t - load.now();
@@ -124,8 +124,7 @@ fn until(stage: &Stage, load: &Load, t: f64) -> Result<()> {
     }
 }
 
-/// Until the load is served at its rate and the hit ratio has stopped rising. With the extension off there is nothing to fill but
-/// the pool.
+/// Waits until the load reaches its rate and the hit ratio has stopped rising. With the extension off, only the pool fills.
 fn fill(
     bench: &Bench,
     plan: &ClusterPlan,

@@ -1,4 +1,4 @@
-//! What was measured: the content of `cluster.json`, from which table and report are made.
+//! Measurements: the content of `cluster.json`, the source of table and report.
 
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,15 @@ use super::plan::{ClusterPlan, IOPS, Standby};
 use crate::demo::results::{Machine, server_title};
 use crate::demo::settings;
 
-/// Percent of the throughput before, at which it is back.
+/// Percent of the previous throughput that counts as recovered.
 pub const THROUGHPUT: f64 = 95.0;
-/// Seconds from the promotion within which a warm standby is to be back.
+/// Target for a warm standby: seconds from the promotion until recovery.
 pub const WITHIN: f64 = 10.0;
-/// Seconds that are looked at from the promotion on.
+/// Seconds evaluated after the promotion.
 pub const MINUTE: f64 = 60.0;
-/// Seconds over which the throughput must be back on average.
+/// Seconds over which the average throughput must be recovered.
 const STEADY: usize = 3;
-/// Percent of the processors' time that must be free, or a run shows the machine and not the standby.
+/// Minimum free processor time, percent. Below it, the machine is the limit and the run proves nothing.
 pub const FREE: f64 = 10.0;
 
 /// All failovers of one demonstration.
@@ -27,7 +27,7 @@ pub struct Figures {
     pub version: String,
     /// Seconds since 1970 at the beginning.
     pub began: u64,
-    /// Wall-clock time of all, seconds.
+    /// Total wall-clock time, seconds.
     pub seconds: f64,
     pub quick: bool,
     pub cluster: ClusterName,
@@ -37,15 +37,15 @@ pub struct Figures {
     pub machine: Machine,
     /// Server options of every node, each with its reason.
     pub settings: Vec<(String, String)>,
-    /// Those that make the cluster.
+    /// Server options that form the cluster.
     pub options: Vec<String>,
     /// Bytes.
     pub pool: u64,
     pub data: u64,
     pub cache: u64,
-    /// I/Os a second of each volume.
+    /// I/Os per second of each volume.
     pub iops: u64,
-    /// The load in words, and statements a second that it asks for.
+    /// The load in words, and its requested statements per second.
     pub load: String,
     pub wanted: f64,
     pub failovers: Vec<Failover>,
@@ -55,48 +55,48 @@ pub struct Figures {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failover {
     pub standby: Standby,
-    /// When the primary was killed: a negative number.
+    /// Time of the kill: a negative number.
     pub killed: f64,
-    /// Statements a second before: the median of the seconds measured.
+    /// Statements per second before the kill: the median of the measured seconds.
     pub qps_before: f64,
-    /// Milliseconds that 95 % of the requests took at most, those that were lost counted as [`PATIENCE`].
+    /// 95th percentile of the latency, milliseconds. Lost requests count as [`PATIENCE`].
     pub p95_before: Option<f64>,
     pub p95_after: Option<f64>,
-    /// When [`THROUGHPUT`] percent of the throughput were back.
+    /// When the throughput reached [`THROUGHPUT`] percent again.
     pub back: Option<f64>,
-    /// Statements that were due from the kill to the promotion, or in the minute after that, and never answered.
+    /// Unanswered statements due between kill and promotion, and in the minute after the promotion.
     pub lost_to_the_outage: u64,
     pub lost_to_slowness: u64,
-    /// What reached the data volume of the standby in the minute after the promotion.
+    /// Reads of the standby's data volume in the minute after the promotion.
     pub disk_reads: u64,
-    /// Percent of InnoDB's reads that the extension served: on the primary before, on the new one in the first ten seconds.
+    /// Percent of InnoDB's reads that the extension served: on the old primary, and on the new one in its first ten seconds.
     pub hits_before: Option<f64>,
     pub hits_after: Option<f64>,
-    /// Percent of the processors' time that was free, before and in the minute after the promotion.
+    /// Percent of free processor time before the kill, and in the minute after the promotion.
     pub free_before: Option<f64>,
     pub free_after: Option<f64>,
     pub keeping: Option<Keeping>,
     pub curve: Vec<Second>,
 }
 
-/// What it cost to keep the standby warm, in the seconds measured before the primary was killed.
+/// Cost of keeping the standby warm, in the seconds measured before the kill.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Keeping {
-    /// Seconds until it was warm first, and what that took.
+    /// Seconds until it was first warm, and the cost of that.
     pub first_seconds: f64,
     pub first_reads: u64,
     pub first_bytes: u64,
     /// `Bpe_warm_percent` when the primary was killed.
     pub percent: f64,
-    /// The time that the figures below are of.
+    /// The duration of the measurements below.
     pub seconds: f64,
     /// Reads of the standby's data volume by the warming, and their bytes.
     pub reads: u64,
     pub bytes: u64,
-    /// All I/Os of that volume, and those that it could have done.
+    /// All I/Os of that volume, and its capacity.
     pub volume_ios: u64,
     pub volume_could: u64,
-    /// Statements of the warming on the primary, and all of the primary.
+    /// Statements of the warming on the primary, and all statements of the primary.
     pub statements: u64,
     pub primary_statements: u64,
 }
@@ -108,11 +108,11 @@ pub struct Second {
     pub t: f64,
     /// Statements answered in it.
     pub qps: f64,
-    /// Of the requests that were due in it.
+    /// 95th percentile of the requests due in it.
     pub p95_ms: Option<f64>,
 }
 
-/// Moments of the load's own clock.
+/// Moments of the load's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Moments {
     /// When measuring began.
@@ -123,7 +123,7 @@ pub struct Moments {
 }
 
 impl Figures {
-    /// Everything that is known before the first failover.
+    /// Everything known before the first failover.
     pub fn begin(
         plan: &ClusterPlan,
         quick: bool,
@@ -155,7 +155,7 @@ impl Figures {
         }
     }
 
-    /// Notes the time that all of it took.
+    /// Records the total time.
     pub fn end(&mut self) {
         self.seconds = (now() - self.began as f64).max(0.0);
     }
@@ -173,7 +173,7 @@ fn now() -> f64 {
 }
 
 impl Failover {
-    /// What the load alone tells.
+    /// Evaluates the requests of the load.
     pub fn of_requests(standby: Standby, requests: &[Request], at: Moments) -> Failover {
         let curve = curve(requests, at);
         let measured: Vec<f64> = curve
@@ -211,20 +211,20 @@ impl Failover {
         }
     }
 
-    /// Whether the processors were the limit, so that nothing is shown.
+    /// Whether the processors were the limit, so that the result proves nothing.
     pub fn is_void(&self) -> bool {
         [self.free_before, self.free_after]
             .iter()
             .any(|free| free.is_some_and(|free| free < FREE))
     }
 
-    /// Seconds from the kill until the throughput was back.
+    /// Seconds from the kill until the throughput recovered.
     pub fn back_since_the_kill(&self) -> Option<f64> {
         Some(self.back? - self.killed)
     }
 }
 
-/// Whole seconds around the promotion.
+/// Returns the whole seconds around the promotion.
 fn curve(requests: &[Request], at: Moments) -> Vec<Second> {
     let first = (at.begun - at.promoted).ceil() as i64;
     let last = (at.ended - at.promoted).floor() as i64;
@@ -254,7 +254,7 @@ fn curve(requests: &[Request], at: Moments) -> Vec<Second> {
     curve
 }
 
-/// Of all requests, those that were lost included: they took [`PATIENCE`] at least.
+/// 95th percentile of all requests. Lost ones count as [`PATIENCE`], their minimum.
 fn p95<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<f64> {
     let lost = PATIENCE.as_secs_f64() * 1000.0;
     let mut took: Vec<f64> = requests
@@ -265,7 +265,7 @@ fn p95<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<f64> {
     Some(*value)
 }
 
-/// The end of the first second that has the throughput, and has it on average with the seconds that follow.
+/// Returns the end of the first second with the throughput, if the average with the following seconds reaches it, too.
 fn back(curve: &[Second], before: f64) -> Option<f64> {
     let enough = before * THROUGHPUT / 100.0;
     let after: Vec<&Second> = curve.iter().filter(|one| one.t > 0.0).collect();
@@ -278,7 +278,7 @@ fn back(curve: &[Second], before: f64) -> Option<f64> {
         .map(|some| some[0].t)
 }
 
-/// The middle value.
+/// The median.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -288,8 +288,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Ten requests a second for 30 seconds. The primary dies at 10 and is replaced at 13; the new one answers half of
-    /// what it is asked until 17, and all from then on.
+    /// Ten requests per second for 30 seconds. The primary dies at 10 and is replaced at 13. The new one answers half of its
+    /// requests until 17, and then all.
     fn failover() -> Failover {
         let requests: Vec<Request> = (0..300)
             .map(|number| {

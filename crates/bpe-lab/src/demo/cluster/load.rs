@@ -1,11 +1,11 @@
 //! A load at a fixed rate that follows the primary.
 //!
-//! Requests are due at even distances, whether those before were answered or not: users do not wait for each other. Clients
-//! take them in their order. A request that no client could begin, or finish, within [`PATIENCE`] of its time is lost; so what
-//! piled up while there was no primary does not count as throughput later.
+//! Requests are due at regular intervals, independent of earlier answers: users do not wait for each other. Clients process
+//! them in order. A request that no client could begin or finish within [`PATIENCE`] of its due time is lost. So a backlog
+//! from the outage does not count as throughput later.
 //!
-//! sysbench is not used here: it ends with its server, and its rates are random enough to hide a few percent of a second.
-//! The rows are picked as its `special` distribution picks them: 75 % of the requests go to 15 % of the rows.
+//! sysbench is unsuitable: it ends with its server, and its random rates hide differences of a few percent per second. Rows
+//! follow its `special` distribution: 75 % of the requests go to 15 % of the rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,48 +21,48 @@ use crate::demo::plan::Tables;
 
 /// Client threads.
 pub const CLIENTS: usize = 16;
-/// How late a request may be begun.
+/// Maximum delay of a request's start.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a client waits for an answer of a server that may be gone.
+/// Client timeout for an answer of a server that may be gone.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often a client looks for a primary while there is none.
+/// Interval at which a client looks for a primary while there is none.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// UPDATE statements of such a transaction; BEGIN and COMMIT come to them.
+/// UPDATE statements of a writing transaction, in addition to BEGIN and COMMIT.
 const UPDATES: u64 = 5;
-/// One in so many tables is written to.
+/// One in this many tables is written.
 const WRITTEN_EVERY: u64 = 8;
 /// Percent of the requests that go to [`HOT_ROWS`] percent of the rows, in the middle of each table.
 const HOT: u64 = 75;
 const HOT_ROWS: u64 = 15;
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// When it was due, and when it was answered: seconds since the load began.
+    /// Due time and answer time, seconds since the load began.
     pub due: f64,
     pub answered: Option<f64>,
-    /// SQL statements in it.
+    /// Number of SQL statements.
     pub statements: u32,
 }
 
-/// How much is asked for.
+/// Rate and mix of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// One in so many requests is a transaction that writes.
+    /// One in this many requests is a writing transaction.
     pub writes_every: u64,
 }
 
 impl Demand {
-    /// Statements a second.
+    /// Statements per second.
     pub fn statements(self) -> f64 {
         let of_all = self.writes_every - 1 + UPDATES + 2;
         self.rate * of_all as f64 / self.writes_every as f64
     }
 
-    /// In words.
+    /// Describes the load.
     pub fn description(self, tables: Tables) -> String {
         let Demand { rate, writes_every } = self;
         format!(
@@ -82,24 +82,24 @@ struct Shared {
     tables: Tables,
     next: AtomicU64,
     is_over: AtomicBool,
-    /// The socket of the primary, while there is one. The two locks here are never held together.
+    /// The socket of the primary, if there is one. The two locks here are never held together.
     primary: Mutex<Option<PathBuf>>,
-    /// Counts its changes.
+    /// Counts the changes of `primary`.
     version: AtomicU64,
     requests: Mutex<Vec<Request>>,
 }
 
-/// The load, from its beginning until it is ended.
+/// The running load.
 pub struct Load {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Begins with this demand on this primary.
+    /// Starts the load on this primary.
     ///
     /// # Errors
-    /// When there are no threads left.
+    /// No thread can be started.
     pub fn begin(primary: &Path, tables: Tables, demand: Demand) -> Result<Load> {
         let shared = Arc::new(Shared {
             began: Instant::now(),
@@ -129,17 +129,17 @@ impl Load {
         self.shared.now()
     }
 
-    /// Clients talk to this server from now on; to none: they wait.
+    /// Redirects the clients to this server. Without a server they wait.
     pub fn follow(&self, primary: Option<&Path>) {
         *lock(&self.shared.primary) = primary.map(Path::to_owned);
         self.shared.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Statements answered a second in the last `seconds`.
+    /// Statements answered per second in the last `seconds`.
     pub fn recent(&self, seconds: f64) -> f64 {
         let from = self.now() - seconds;
         let requests = lock(&self.shared.requests);
-        // What was answered within a second or so stands near the end.
+        // Requests answered in the last second or so are near the end.
         let late = requests
             .iter()
             .rev()
@@ -148,7 +148,7 @@ impl Load {
         late.map(|one| f64::from(one.statements)).sum::<f64>() / seconds
     }
 
-    /// Ends it, and says what became of all requests.
+    /// Ends the load. Returns the outcome of all requests.
     pub fn end(mut self) -> Vec<Request> {
         self.stop();
         std::mem::take(&mut *lock(&self.shared.requests))
@@ -188,7 +188,7 @@ impl Shared {
     }
 }
 
-/// One client's connection, and to which primary it is.
+/// A client's connection, and the version of its primary.
 struct Client<'a> {
     shared: &'a Shared,
     random: Random,
@@ -223,7 +223,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Whether the request was answered, having been begun before `latest`.
+    /// Sends one request; it must begin before `latest`. Returns whether it was answered.
     fn serve(&mut self, latest: f64, writes: bool) -> bool {
         while !self.shared.is_over() && self.shared.now() < latest {
             self.connect();
@@ -236,7 +236,7 @@ impl<'a> Client<'a> {
                 if outcome.is_ok() {
                     return true;
                 }
-                // The primary is gone, or is no primary any more: the request may go to the next one.
+                // The primary is gone, or was demoted: the request may go to the next one.
                 self.connection = None;
             }
             std::thread::sleep(LOOK);
@@ -244,7 +244,7 @@ impl<'a> Client<'a> {
         false
     }
 
-    /// To the present primary, if there is one that lets the client in.
+    /// Connects to the current primary, if there is one that accepts the client.
     fn connect(&mut self) {
         let version = self.shared.version.load(Ordering::SeqCst);
         if self
@@ -284,7 +284,7 @@ fn write(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::R
             (table, random.row(tables.rows))
         })
         .collect();
-    // In one order, so that transactions do not wait for each other in a circle.
+    // In a fixed order, so that transactions cannot deadlock.
     rows.sort_unstable();
     connection.query_drop("BEGIN")?;
     for (table, id) in rows {
@@ -296,7 +296,7 @@ fn write(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::R
     connection.query_drop("COMMIT")
 }
 
-/// Numbers for which nobody needs a secret (splitmix64).
+/// Pseudo-random numbers without cryptographic strength (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -312,7 +312,7 @@ impl Random {
         self.next() % bound.max(1)
     }
 
-    /// A row's key, from 1.
+    /// Returns a row's key, from 1.
     fn row(&mut self, rows: u64) -> u64 {
         let hot = (rows * HOT_ROWS / 100).max(1);
         match self.below(100) < HOT {

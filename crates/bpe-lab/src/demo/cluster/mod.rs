@@ -1,9 +1,9 @@
-//! `bpe-lab demo --cluster`: what a standby's extension is worth when the primary dies.
+//! `bpe-lab demo --cluster`: the benefit of a standby's extension when the primary dies.
 //!
-//! Three servers, each with its data directory on an emulated cloud volume of its own and its cache on the fast disk, are made a
-//! cluster of physical copies ([`nodes`], [`topology`]). A [`load`] at a fixed rate follows the primary, which is killed; the
-//! standby takes over. This is done with a standby that has only what replication brought to it, with one that was kept warm
-//! ([`warmth`]), and without the extension ([`failover`]). [`figures`] is what is kept, [`shown`] and [`page`] show it.
+//! Three servers form a cluster of physical copies ([`nodes`], [`topology`]). Each has its data directory on a separate
+//! emulated cloud volume, and its cache on the fast disk. A [`load`] at a fixed rate follows the primary, which is killed.
+//! The standby takes over. Three variants: a standby filled by replication only, one that was kept warm ([`warmth`]), and
+//! one without the extension ([`failover`]). [`figures`] has the results, [`shown`] and [`page`] present them.
 
 mod account;
 mod failover;
@@ -34,13 +34,13 @@ use figures::Figures;
 use name::ClusterName;
 use plan::ClusterPlan;
 
-/// No sysbench test is run here.
+/// This demonstration runs no sysbench test.
 const TESTS: [Workload; 0] = [];
 
-/// All failovers.
+/// Runs all failovers.
 ///
 /// # Errors
-/// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
+/// A step failed; the error says what to do. In every case nothing stays running or mounted.
 pub fn demonstrate(name: ClusterName, args: &Args) -> Result<ExitCode> {
     let plan = ClusterPlan::new(name, args)?;
     let tools = Tools::find(args)?;
@@ -110,10 +110,10 @@ fn show(figures: &Figures, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes table and report anew from a `cluster.json`.
+/// Regenerates table and report from a `cluster.json`.
 ///
 /// # Errors
-/// When it is none.
+/// The text is not such a file.
 pub fn render(text: &str, folder: &Path) -> Result<()> {
     show(&serde_json::from_str(text)?, folder)
 }

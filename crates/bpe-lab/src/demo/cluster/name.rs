@@ -1,9 +1,9 @@
-//! Which clusters there are.
+//! The supported clusters.
 
 use private_server::Flavour;
 use serde::{Deserialize, Serialize};
 
-/// Servers of a cluster.
+/// Number of servers in a cluster.
 pub const NODES: usize = 3;
 
 /// How the servers are kept alike.
@@ -19,7 +19,7 @@ pub enum ClusterName {
 }
 
 impl ClusterName {
-    /// For people.
+    /// Title for the report.
     pub fn title(self) -> &'static str {
         match self {
             ClusterName::Replicas => "a primary and two replicas",
@@ -28,7 +28,7 @@ impl ClusterName {
         }
     }
 
-    /// The server that is used if none is asked for.
+    /// The default server.
     pub fn flavour(self) -> Flavour {
         match self {
             ClusterName::GroupReplication => Flavour::MySql97,

@@ -1,4 +1,4 @@
-//! The servers of a cluster, each with its data directory on a volume of its own and its cache on the fast disk.
+//! The servers of a cluster. Each has its data directory on a separate volume, and its cache on the fast disk.
 
 use std::fs;
 use std::net::TcpListener;
@@ -19,10 +19,10 @@ use crate::demo::rig::Rig;
 use crate::demo::volume::Volume;
 use crate::demo::{extension, settings};
 
-/// How long a start may take.
+/// Timeout of a start.
 const START: Duration = Duration::from_secs(300);
 
-/// Where the parts of a node are.
+/// Directories of a node.
 struct Folders(PathBuf);
 
 impl Folders {
@@ -47,15 +47,15 @@ impl Folders {
     }
 }
 
-/// A cluster that runs. The first node is the primary, the second its standby.
+/// A running cluster. The first node is the primary, the second its standby.
 pub struct Nodes {
     pub wiring: Wiring,
     rigs: [Rig; NODES],
 }
 
-/// Ports that nobody uses now.
+/// Finds unused ports.
 fn free_ports() -> Result<[Ports; NODES]> {
-    // All at once, or the same one might be given again.
+    // All at once, or the same port might be returned twice.
     let taken = (0..NODES * 3)
         .map(|_| TcpListener::bind("127.0.0.1:0"))
         .collect::<std::io::Result<Vec<_>>>()
@@ -75,10 +75,10 @@ fn free_ports() -> Result<[Ports; NODES]> {
     Ok(ports)
 }
 
-/// What connects the nodes of a cluster.
+/// Connections between the nodes of a cluster.
 ///
 /// # Errors
-/// When there are no free ports.
+/// There are no free ports.
 pub fn wiring(bench: &Bench) -> Result<Wiring> {
     Ok(Wiring {
         flavour: bench.installation.flavour,
@@ -99,7 +99,7 @@ fn options(
         .port(wiring.ports[node].clients)
         .start_timeout(START)
         .plugin(library, "bpe", Load::Early)
-        // What a node keeps for its next start plays no part here.
+        // State for a node's next start is irrelevant here.
         .option("--loose-bpe-persist-path=");
     for setting in settings::settings(bench.installation.flavour, false) {
         options = options.option(setting.option);
@@ -114,10 +114,10 @@ fn options(
     Ok(options)
 }
 
-/// The tables with the accounts of a cluster, in the form of a node that was stopped cleanly: what every node begins with.
+/// The tables with the accounts of a cluster: a data directory after a clean shutdown, from which every node starts.
 ///
 /// # Errors
-/// When the server does not start or stop, or a statement fails.
+/// The server does not start or stop, or a statement fails.
 pub fn prepare(bench: &Bench, plan: &ClusterPlan, dataset: &Dataset) -> Result<Dataset> {
     let stage = bench.progress.stage(
         "Preparing the nodes' files",
@@ -138,7 +138,7 @@ pub fn prepare(bench: &Bench, plan: &ClusterPlan, dataset: &Dataset) -> Result<D
     account::prepare(&server)?;
     plan.name.prepare(&server)?;
     server.stop()?;
-    // Each node makes an identity of its own.
+    // Each node creates a new identity.
     match fs::remove_file(datadir.join("auto.cnf")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -152,10 +152,10 @@ pub fn prepare(bench: &Bench, plan: &ClusterPlan, dataset: &Dataset) -> Result<D
 }
 
 impl Nodes {
-    /// Starts all nodes on copies of `image`, and makes them a cluster.
+    /// Starts all nodes on copies of `image`, and forms the cluster.
     ///
     /// # Errors
-    /// When a copy, a volume, a server or the cluster fails.
+    /// A copy, a volume, a server or the cluster fails.
     pub fn set_up(
         bench: &Bench,
         plan: &ClusterPlan,
@@ -215,7 +215,7 @@ impl Nodes {
             &run,
             &log("volume"),
         )?);
-        // Starting is not what is measured.
+        // Starting is not measured.
         volume.set_unlimited()?;
         rig.log = Some((run.join("error.log"), log("server")));
         let mut options = options(bench, plan, &self.wiring, node, &mountpoint.join("data"))?
@@ -243,7 +243,7 @@ impl Nodes {
     /// A node's server.
     ///
     /// # Errors
-    /// When it was killed.
+    /// It was killed.
     pub fn server(&self, node: usize) -> Result<&Server> {
         self.rigs[node].server()
     }
@@ -251,15 +251,15 @@ impl Nodes {
     /// A node's volume.
     ///
     /// # Errors
-    /// When it has none.
+    /// It has none.
     pub fn volume(&self, node: usize) -> Result<&Volume> {
         self.rigs[node].volume.as_ref().context("no volume")
     }
 
-    /// All counters of a node now.
+    /// Reads all counters of a node.
     ///
     /// # Errors
-    /// When the server or the volume does not answer.
+    /// The server or the volume does not answer.
     pub fn snapshot(&self, node: usize) -> Result<Snapshot> {
         Observer::new(self.server(node)?)?.snapshot(self.rigs[node].volume.as_ref())
     }
@@ -271,10 +271,10 @@ impl Nodes {
         }
     }
 
-    /// Ends everything. The servers are killed: nothing of them is needed again.
+    /// Ends everything. Kills the servers, since their data are not needed again.
     ///
     /// # Errors
-    /// When a volume does not go.
+    /// A volume cannot be unmounted.
     pub fn end(mut self) -> Result<()> {
         for node in 0..NODES {
             self.kill(node);

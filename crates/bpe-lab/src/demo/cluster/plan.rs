@@ -1,4 +1,4 @@
-//! How large and how long a failover is shown.
+//! Size and duration of a failover demonstration.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -10,29 +10,29 @@ use crate::demo::plan::{Plan, Times};
 
 const MIB: u64 = 1 << 20;
 
-/// I/Os a second of each volume, reads and writes together.
+/// I/Os per second of each volume, reads and writes together.
 pub const IOPS: u64 = 1500;
-/// Requests a second.
+/// Requests per second.
 const RATE: f64 = 2400.0;
 
-/// One in so many requests writes. It is as much as the volume of a node that only applies can take: a member of a group writes
-/// more often to its disk for a transaction. With twice of it members fell behind, and a takeover waited for that.
+/// One in this many requests writes. This is the maximum for the volume of a node that only applies changes: a group member
+/// writes to its disk more often per transaction. At twice this rate members fell behind, and the takeover waited for them.
 fn writes_every(name: ClusterName) -> u64 {
     match name {
         ClusterName::Replicas | ClusterName::Galera => 32,
         ClusterName::GroupReplication => 64,
     }
 }
-/// Seconds that servers take to start, to find each other and to end, and that the primary's end takes to be noticed.
+/// Seconds for starting and stopping the servers, forming the cluster, and detecting the primary's death.
 const AROUND: u64 = 35;
-/// Seconds to copy a GiB of tables to each of the nodes.
+/// Seconds for copying one GiB of tables to each node.
 const COPYING: f64 = 12.0;
 
-/// What is different from one failover to the next.
+/// The variants of a failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standby {
-    /// The extension is on, and has what replication has brought.
+    /// The extension is on, with the pages that replication cached.
     Cold,
     /// The same, kept warm from the primary.
     Warm,
@@ -41,7 +41,7 @@ pub enum Standby {
 }
 
 impl Standby {
-    /// For people.
+    /// Title for the report.
     pub fn title(self) -> &'static str {
         match self {
             Standby::Cold => "cold standby",
@@ -59,18 +59,18 @@ pub struct ClusterPlan {
     pub size: Plan,
     pub demand: Demand,
     pub standbys: Vec<Standby>,
-    /// The most seconds that filling the primary's cache may take.
+    /// Maximum seconds for filling the primary's cache.
     pub fill: u64,
-    /// The same for making the standby warm.
+    /// Maximum seconds for warming the standby.
     pub warming: u64,
-    /// Seconds that are measured before the primary dies, and after the promotion.
+    /// Seconds measured before the kill, and after the promotion.
     pub before: u64,
     pub after: u64,
 }
 
 impl ClusterPlan {
     /// # Errors
-    /// When the server has no such cluster.
+    /// The server does not support this cluster.
     pub fn new(name: ClusterName, args: &Args) -> Result<ClusterPlan> {
         let is_mysql = args.flavour().is_mysql();
         match name {
@@ -121,20 +121,19 @@ impl ClusterPlan {
         })
     }
 
-    /// Disk space for the loaded tables, a copy of them that is ready for the cluster, and one for each node with its logs and
-    /// its cache.
+    /// Disk space for the loaded tables, their prepared copy, and for each node a copy with its logs and its cache.
     pub fn disk_space(&self) -> u64 {
         let data = self.size.data() * 5 / 4;
         let nodes = NODES as u64;
         data + (nodes + 1) * (data + (1 << 30)) + nodes * self.size.cache
     }
 
-    /// Seconds that copying the tables to all nodes takes, about.
+    /// Approximate seconds for copying the tables to all nodes.
     pub fn copying(&self) -> u64 {
         (self.size.data() as f64 / (1_u64 << 30) as f64 * COPYING) as u64 + 3
     }
 
-    /// Seconds, about.
+    /// Approximate total seconds.
     pub fn estimate(&self) -> u64 {
         let each = |standby: &Standby| {
             let (fill, warming) = match standby {

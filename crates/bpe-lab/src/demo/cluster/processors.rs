@@ -1,19 +1,19 @@
-//! How busy the machine is: a failover is only shown if the processors are not the limit.
+//! Processor load of the machine: a failover proves something only if the processors are not the limit.
 
 use std::fs;
 
-/// Time of all processors since the machine started, in the kernel's ticks.
+/// Total time of all processors since boot, in kernel ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processors {
     all: u64,
     /// Idle, or waiting for a disk.
     idle: u64,
-    /// Work that gives way to ours.
+    /// Low-priority work that yields to the demonstration.
     nice: u64,
 }
 
 impl Processors {
-    /// Up to now; zeros where there is no `/proc`.
+    /// Reads the totals; zeros without `/proc`.
     pub fn now() -> Processors {
         Processors::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -35,7 +35,7 @@ impl Processors {
         }
     }
 
-    /// Percent of the time since then that was idle, or spent on work that gives way.
+    /// Percent of the time since then that was idle, or spent on low-priority work.
     pub fn free_since(&self, then: &Processors) -> Option<f64> {
         let all = self.all.checked_sub(then.all).filter(|all| *all > 0)?;
         let free = (self.idle + self.nice).saturating_sub(then.idle + then.nice);

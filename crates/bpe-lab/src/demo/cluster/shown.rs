@@ -1,4 +1,4 @@
-//! The table at the end, the sentences below it, and the curves.
+//! Output of the failovers: table, sentences below it, and curves.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::demo::numbers::{number, percent};
 use crate::demo::report::chart::{Chart, Series};
 use crate::demo::table::{add_row, with_header};
 
-/// Percent of the standby's volume and of the primary's statements that keeping warm may cost.
+/// Maximum cost of warming, percent of the standby's volume and of the primary's statements.
 const VOLUME_SHARE: f64 = 5.0;
 const STATEMENT_SHARE: f64 = 1.0;
 
@@ -29,7 +29,7 @@ pub fn text(figures: &Figures) -> String {
     out
 }
 
-/// What was run.
+/// Describes the run in a line.
 pub fn heading(figures: &Figures) -> String {
     format!(
         "{}, {}; pool {}, data {}, cache {}, volumes of {} I/Os a second",
@@ -58,7 +58,7 @@ impl Failover {
         }
     }
 
-    /// In a line.
+    /// Describes the failover in a line.
     pub fn words(&self) -> String {
         let back = match self.back {
             Some(back) => format!("is back within {back:.0} s"),
@@ -161,7 +161,7 @@ pub fn rows(figures: &Figures) -> (Vec<String>, Vec<Vec<String>>) {
     )
 }
 
-/// Sentences.
+/// Sentences below the table.
 pub fn notes(figures: &Figures) -> Vec<String> {
     let mut notes = Vec::new();
     let void = figures.failovers.iter().filter(|one| one.is_void());
@@ -211,7 +211,7 @@ fn class(standby: Standby) -> &'static str {
     }
 }
 
-/// The curves, with the promotion at the same place.
+/// The curves, aligned at the promotion.
 pub fn charts(figures: &Figures) -> Vec<Chart> {
     let begins = figures.failovers.iter().filter_map(|one| one.curve.first());
     let promoted = begins.map(|one| 1.0 - one.t).fold(0.0, f64::max);

@@ -1,8 +1,8 @@
-//! A standby that is kept warm: `bpe warm` carries the primary's list of cached pages to it while the load runs. First it may take
-//! half of what the standby's volume can do; from then on `bpe warm --follow` takes a small part of it.
+//! Keeps a standby warm: `bpe warm` transfers the primary's list of cached pages while the load runs. At first it may use
+//! half of the volume's capacity; later `bpe warm --follow` uses a small part of it.
 //!
-//! What that costs is told by those who pay: the standby's status variables and volume, and the primary's own count of the
-//! statements of the account that the command uses.
+//! The cost comes from the payers' counters: the standby's status variables and volume, and the primary's statement count
+//! for the account of the command.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use crate::demo::bench::Bench;
 
 /// Seconds between two rounds.
 const EVERY: u64 = 10;
-/// Reads a second of the standby's volume that warming may take: first, and later.
+/// Reads per second of the standby's volume for warming: at first, and later.
 const FIRST: u64 = IOPS / 2;
 const LATER: u64 = IOPS / 25;
-/// How long the command may take to end.
+/// Timeout for the command to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u64 = 16 << 10;
 
-/// The command at work, until this ends.
+/// The running command, until this value is dropped.
 pub struct Warmth {
     command: Child,
     primary: usize,
     standby: usize,
-    /// When measuring was begun, by the load's clock, and the costs so far.
+    /// When measuring began, by the load's clock, and the counters at that time.
     measured: Option<(f64, Costs)>,
     keeping: Keeping,
 }
@@ -49,10 +49,10 @@ struct Costs {
     primary_statements: u64,
 }
 
-/// The command for administrators, which lies beside this program.
+/// The administrators' command, in the same directory as this program.
 ///
 /// # Errors
-/// When it does not.
+/// The file does not exist.
 pub fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let bpe = own.with_file_name("bpe");
@@ -90,7 +90,7 @@ fn figure(server: &Server, name: &str) -> Result<f64> {
         .with_context(|| format!("Bpe_{name} is {text}"))
 }
 
-/// Reads of the data disk that loading took.
+/// Reads of the data disk by loading.
 fn warm_reads(server: &Server) -> Result<u64> {
     let summary = server.value("SELECT bpe_report('summary')")?;
     let summary: Value = serde_json::from_str(&summary.unwrap_or_default())?;
@@ -99,10 +99,10 @@ fn warm_reads(server: &Server) -> Result<u64> {
 }
 
 impl Warmth {
-    /// Makes the standby warm, for as long as the plan has time for that, and begins to keep it so.
+    /// Warms the standby, within the time of the plan, and starts to keep it warm.
     ///
     /// # Errors
-    /// When the command fails.
+    /// The command fails.
     pub fn begin(
         bench: &Bench,
         plan: &ClusterPlan,
@@ -182,19 +182,19 @@ impl Warmth {
         })
     }
 
-    /// From here on it is counted what it costs.
+    /// Starts measuring the cost.
     ///
     /// # Errors
-    /// When a server or a volume does not answer.
+    /// A server or a volume does not answer.
     pub fn measure(&mut self, nodes: &Nodes, load: &Load) -> Result<()> {
         self.measured = Some((load.now(), self.costs(nodes)?));
         Ok(())
     }
 
-    /// Ends it, and says what it cost.
+    /// Ends the command. Returns the cost.
     ///
     /// # Errors
-    /// When a server or a volume does not answer.
+    /// A server or a volume does not answer.
     pub fn end(mut self, nodes: &Nodes, load: &Load) -> Result<Keeping> {
         let (from, before) = self.measured.context("nothing was measured")?;
         let (seconds, costs) = (load.now() - from, self.costs(nodes)?);

@@ -1,4 +1,4 @@
-//! More data than memory, on the emulated volume: what `bpe_instances` brings to the extension.
+//! More data than memory, on the emulated volume: the effect of `bpe_instances` on the extension.
 
 use anyhow::{Context, Result, bail};
 use private_server::{Load, Options, Server};
@@ -17,7 +17,7 @@ use super::figures::{BeyondMemory, BeyondMemoryTest, Locks};
 use super::load::measure;
 use super::rounds::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
 
-/// About how long it takes, seconds.
+/// Approximate duration, seconds.
 pub fn estimate(plan: &Plan) -> u64 {
     let gib = plan.data() as f64 / (1_u64 << 30) as f64;
     let load = (gib * 25.0) as u64 + 5;
@@ -27,10 +27,10 @@ pub fn estimate(plan: &Plan) -> u64 {
     load + (gib * 5.0) as u64 + 8 + settings * (start + plan.times.warm_max + tests)
 }
 
-/// Runs it on one server; each setting begins with an empty cache and fills it.
+/// Runs the experiment on one server. Each setting starts with an empty cache and fills it.
 ///
 /// # Errors
-/// Whatever stopped it; server and volume are gone then.
+/// The first failure. Server and volume are gone then.
 pub fn run(bench: &Bench, dataset: &Dataset) -> Result<BeyondMemory> {
     let rig = start(bench, dataset)?;
     let server = rig.server()?;
@@ -157,7 +157,7 @@ fn counters(server: &Server) -> Result<Vec<Counters>> {
     serde_json::from_str(&text).context("the extension's report of its instances")
 }
 
-/// What happened between two readings.
+/// Differences between two readings.
 fn between(before: &[Counters], after: &[Counters]) -> Locks {
     let mut locks = Locks::default();
     for (then, now) in before.iter().zip(after) {

@@ -1,4 +1,4 @@
-//! What was measured: the content of `instances.json`, from which the tables are made.
+//! Measurements: the content of `instances.json`, the source of the tables.
 
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct Figures {
     pub version: String,
     /// Seconds since 1970 at the beginning.
     pub began: u64,
-    /// Wall-clock time of all, seconds.
+    /// Total wall-clock time, seconds.
     pub seconds: f64,
     pub quick: bool,
     /// For example `MySQL 9.7.4`.
@@ -23,7 +23,7 @@ pub struct Figures {
     pub server_version: String,
     pub machine: Machine,
     pub in_memory: Option<InMemory>,
-    /// Why there is no such experiment.
+    /// The reason if the experiment was skipped.
     pub in_memory_left_out: Option<String>,
     pub beyond_memory: Option<BeyondMemory>,
 }
@@ -32,12 +32,12 @@ pub struct Figures {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InMemory {
     pub pool: u64,
-    /// Of the thirty tables and the single one together.
+    /// Bytes of the thirty tables and the single one together.
     pub data: u64,
     /// Rows of the single table, and of all thirty together.
     pub rows: u64,
     pub threads: u64,
-    /// Options of the server beyond those of every demonstration.
+    /// Server options in addition to the common ones.
     pub options: Vec<String>,
     pub tests: Vec<InMemoryTest>,
 }
@@ -52,14 +52,14 @@ pub struct InMemoryTest {
     /// Tables in use: 1 or 30.
     pub tables: u64,
     pub script: String,
-    /// Statements a second, without the lead.
+    /// Statements per second, without the lead.
     pub qps: f64,
-    /// sysbench's own words, lead included.
+    /// sysbench's own summary, including the lead.
     pub summary: Summary,
-    /// Between the two readings of the counters, seconds.
+    /// Seconds between the two counter readings.
     pub seconds: f64,
     pub mutexes: Vec<Mutex>,
-    /// Pages that InnoDB read from disk meanwhile: about none when all data is in memory.
+    /// Pages that InnoDB read from disk in that time: about none when all data is in memory.
     pub pages_read: u64,
 }
 
@@ -83,31 +83,31 @@ pub struct BeyondMemoryTest {
     /// bpe_instances.
     pub instances: u64,
     pub script: String,
-    /// Statements a second, without the lead.
+    /// Statements per second, without the lead.
     pub qps: f64,
-    /// sysbench's own words, lead included.
+    /// sysbench's own summary, including the lead.
     pub summary: Summary,
-    /// Between the two readings of the counters, seconds.
+    /// Seconds between the two counter readings.
     pub seconds: f64,
     pub locks: Locks,
 }
 
-/// Counters of `bpe_report('instances')`, all instances together.
+/// Counters of `bpe_report('instances')`, summed over the instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Locks {
     pub hits: u64,
     pub misses: u64,
-    /// Page reads that looked for a page.
+    /// Page reads that searched for a page.
     pub accesses: u64,
-    /// Of these, at the instance with the most.
+    /// Accesses of the busiest instance.
     pub hottest: u64,
     pub lock_accesses: u64,
-    /// Of these, found the lock held.
+    /// Lock accesses that found the lock held.
     pub lock_waits: u64,
 }
 
 impl Figures {
-    /// Everything that is known before the first test.
+    /// Everything known before the first test.
     pub fn begin(quick: bool, installation: &Installation, machine: Machine) -> Figures {
         Figures {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -123,7 +123,7 @@ impl Figures {
         }
     }
 
-    /// Notes the time that all of it took.
+    /// Records the total time.
     pub fn end(&mut self) {
         self.seconds = (now() - self.began as f64).max(0.0);
     }
@@ -136,7 +136,7 @@ fn now() -> f64 {
 }
 
 impl InMemory {
-    /// The tests of a setting, one of each round.
+    /// The tests of a setting, one per round.
     pub fn of(&self, workload: Workload, tables: u64, instances: u64) -> Vec<&InMemoryTest> {
         let matching = |test: &&InMemoryTest| {
             test.script == workload.script() && test.tables == tables && test.instances == instances
@@ -146,7 +146,7 @@ impl InMemory {
 }
 
 impl BeyondMemory {
-    /// The tests of a setting, one of each round.
+    /// The tests of a setting, one per round.
     pub fn of(&self, workload: Workload, instances: u64) -> Vec<&BeyondMemoryTest> {
         let matching = |test: &&BeyondMemoryTest| {
             test.script == workload.script() && test.instances == instances
@@ -156,18 +156,18 @@ impl BeyondMemory {
 }
 
 impl InMemoryTest {
-    /// How often a second the locks were taken: those of the page hash, or all others.
+    /// Lock acquisitions per second: of the page hash, or of all other locks.
     pub fn taken_per_second(&self, page_hash: bool) -> Option<f64> {
         per(self.sum(page_hash).0 as f64, self.seconds)
     }
 
-    /// Nanoseconds from asking for one of them to having it, on average.
+    /// Average wait for one of them, nanoseconds.
     pub fn average_wait(&self, page_hash: bool) -> Option<f64> {
         let (taken, waited) = self.sum(page_hash);
         per(waited as f64 / 1000.0, taken as f64)
     }
 
-    /// Percent of the accesses to the lists of recently used pages that went to the hottest instance's.
+    /// Percent of the accesses to LRU lists that went to the busiest instance's list.
     pub fn hottest(&self) -> Option<f64> {
         let mutex = self.mutexes.iter().find(|mutex| mutex.name == LRU_LIST)?;
         per(mutex.hottest as f64 * 100.0, mutex.taken as f64)
@@ -184,24 +184,24 @@ impl InMemoryTest {
 }
 
 impl BeyondMemoryTest {
-    /// How often a second a lock was asked for.
+    /// Lock accesses per second.
     pub fn locks_per_second(&self) -> Option<f64> {
         per(self.locks.lock_accesses as f64, self.seconds)
     }
 }
 
 impl Locks {
-    /// Percent of the page reads that were served.
+    /// Percent of page reads that were served.
     pub fn hit_ratio(&self) -> Option<f64> {
         per(self.hits as f64 * 100.0, (self.hits + self.misses) as f64)
     }
 
-    /// Percent of the lock accesses that found it held.
+    /// Percent of lock accesses that found the lock held.
     pub fn held(&self) -> Option<f64> {
         per(self.lock_waits as f64 * 100.0, self.lock_accesses as f64)
     }
 
-    /// Percent of the page reads that went to the hottest instance.
+    /// Percent of page reads that went to the busiest instance.
     pub fn hottest(&self) -> Option<f64> {
         per(self.hottest as f64 * 100.0, self.accesses as f64)
     }
@@ -211,7 +211,7 @@ fn per(of: f64, to: f64) -> Option<f64> {
     (to > 0.0).then(|| of / to)
 }
 
-/// The middle value, of an even number the mean of both in the middle.
+/// The median; for an even number of values, the mean of the two middle ones.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! All data in InnoDB's pool: what `innodb_buffer_pool_instances` brings by itself.
+//! All data in InnoDB's pool: the effect of `innodb_buffer_pool_instances` alone.
 
 use anyhow::{Result, bail};
 use private_server::{Options, Server};
@@ -15,10 +15,10 @@ use super::load::measure;
 use super::mutexes;
 use super::rounds::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
 
-/// The disk would be the limit otherwise, and it is not what is asked about.
+/// Without these options the disk would be the limit, which is not measured here.
 const RELAXED: [&str; 2] = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"];
 
-/// About how long it takes, seconds.
+/// Approximate duration, seconds.
 pub fn estimate(plan: &Plan) -> u64 {
     let servers = (ROUNDS * COUNTS.len()) as u64;
     let test = plan.times.lead + plan.times.test;
@@ -31,15 +31,15 @@ pub fn estimate(plan: &Plan) -> u64 {
     load + servers * (up(plan) + tests)
 }
 
-/// Starting, reading everything and stopping.
+/// Seconds for starting, reading everything and stopping.
 fn up(plan: &Plan) -> u64 {
     5 + (plan.data() >> 27)
 }
 
-/// Runs it on one copy of the tables, which all servers share one after the other.
+/// Runs the experiment on one copy of the tables, which all servers use in turn.
 ///
 /// # Errors
-/// Whatever stopped it; the server is gone then.
+/// The first failure. The server is gone then.
 pub fn run(bench: &Bench, dataset: &Dataset) -> Result<InMemory> {
     let datadir = bench.workspace.backing().join("data");
     bench.workspace.empty(&bench.workspace.backing())?;

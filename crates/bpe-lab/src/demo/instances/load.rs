@@ -1,4 +1,4 @@
-//! One test: sysbench, and counters read at the beginning and the end of the time that counts.
+//! One test: sysbench, with counters read at the beginning and the end of the measured time.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -11,23 +11,23 @@ use super::super::progress::Stage;
 use super::super::rig::live;
 use super::super::sysbench::{Interval, Summary, Sysbench};
 
-/// What a test brought. `C` are the counters of the locks.
+/// Result of a test. `C` are the counters of the locks.
 pub struct Measured<C> {
-    /// Statements a second, without the lead.
+    /// Statements per second, without the lead.
     pub qps: f64,
-    /// sysbench's own words, lead included.
+    /// sysbench's own summary, including the lead.
     pub summary: Summary,
-    /// Between the two readings.
+    /// Seconds between the two readings.
     pub seconds: f64,
     pub before: C,
     pub after: C,
 }
 
-/// Runs `workload` for lead and test in one go (each start of sysbench prepares thousands of statements, which takes
-/// longer than the lead), and reads the counters when the lead is over and at the end.
+/// Runs `workload` for lead and test in one process: each start of sysbench prepares thousands of statements, which takes
+/// longer than the lead. Reads the counters when the lead is over and at the end.
 ///
 /// # Errors
-/// When sysbench or the reading fails.
+/// sysbench or a reading fails.
 pub fn measure<C>(
     sysbench: &Sysbench,
     workload: Workload,
@@ -52,7 +52,7 @@ pub fn measure<C>(
         })?;
     let summary = summary.context("the test ended early")?;
     let (begun, before) = before.context("sysbench told of no second of the test")?;
-    // The last second is not always told.
+    // sysbench does not always report the last second.
     let (ended, after) = match after {
         Some(after) => after,
         None => (Instant::now(), read()?),
@@ -66,7 +66,7 @@ pub fn measure<C>(
     })
 }
 
-/// QPS of the seconds that end after `lead` and not after `end`.
+/// Mean QPS of the seconds that end after `lead` and by `end`.
 fn mean(intervals: &[Interval], lead: f64, end: f64) -> Option<f64> {
     let counted: Vec<f64> = intervals
         .iter()

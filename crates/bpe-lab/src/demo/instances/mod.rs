@@ -1,15 +1,15 @@
-//! `bpe-lab demo --instances`: what instances bring, to InnoDB's pool and to the extension.
+//! `bpe-lab demo --instances`: the effect of instances on InnoDB's pool and on the extension.
 //!
-//! Two experiments, each with one instance and with eight, in alternating order over two rounds, so that a drift of
-//! the machine falls on both:
+//! Two experiments compare one instance with eight, in alternating order over two rounds, so that a drift of the machine
+//! affects both:
 //!
-//! 1. [`in_memory`]: MySQL with all data in its pool, on one table and on thirty of as many rows in all, as
-//!    `innodb_buffer_pool_instances` says. The locks are seen through performance_schema ([`mutexes`]). MariaDB has a
-//!    single pool, so there it is left out, with the reason.
-//! 2. [`beyond_memory`]: the demonstration's usual load, 25 times the pool on the emulated volume with the extension
-//!    on, as `bpe_instances` says. The locks are seen through `bpe_report('instances')`.
+//! 1. [`in_memory`]: MySQL with all data in its pool, with `innodb_buffer_pool_instances`. It uses one table, and thirty
+//!    tables with as many rows in total. performance_schema shows the locks ([`mutexes`]). MariaDB has a single pool, so the
+//!    experiment is skipped there, with the reason.
+//! 2. [`beyond_memory`]: the demonstration's usual load, 25 times the pool, on the emulated volume with the extension on,
+//!    with `bpe_instances`. `bpe_report('instances')` shows the locks.
 //!
-//! [`load`] runs one test of either, [`figures`] is what is kept, [`table`] what is printed.
+//! [`load`] runs one test of either, [`figures`] has the results, [`table`] prints them.
 
 mod beyond_memory;
 mod figures;
@@ -38,17 +38,17 @@ use rounds::WORKLOADS;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// MySQL cuts a pool into instances from this size on; a smaller one stays whole whatever is asked for.
+/// Minimum pool that MySQL divides into instances. A smaller one stays undivided with any setting.
 const LEAST_POOL: u64 = GIB;
-/// Pool of the load that does not fit: that of `bpe-lab demo --quick`, whose tables are used as well.
+/// Pool of the load beyond memory: as in `bpe-lab demo --quick`, whose tables are used as well.
 const SMALL_POOL: u64 = 40 * MIB;
 const CEASED: &str = "MariaDB has had a single buffer pool instance since 10.5, and no innodb_buffer_pool_instances \
                       to set since 10.6";
 
-/// Both experiments.
+/// Runs both experiments.
 ///
 /// # Errors
-/// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
+/// A step failed; the error says what to do. In every case nothing stays running or mounted.
 pub fn demonstrate(args: &Args) -> Result<ExitCode> {
     let flavour = args.flavour();
     let beyond = beyond_plan(args)?;
@@ -135,8 +135,7 @@ fn times(args: &Args) -> Times {
     }
 }
 
-/// Pool and tables of the load that fits: the tables, twice (thirty and the single one), take 60 % of the
-/// pool, with `--quick` less.
+/// Pool and tables of the load in memory. The tables (thirty and the single one) take 60 % of the pool, with `--quick` less.
 fn memory_plan(args: &Args) -> Plan {
     Plan {
         pool: LEAST_POOL * args.scale,
@@ -158,7 +157,7 @@ fn beyond_plan(args: &Args) -> Result<Plan> {
     Ok(Plan::new(pool, times(args)))
 }
 
-/// Refuses to begin what would make the machine swap.
+/// Fails if the machine would swap.
 fn require_memory(pool: u64) -> Result<()> {
     let need = pool + pool / 2;
     match replay::available_memory() {

@@ -1,8 +1,8 @@
-//! The locks of InnoDB's pool as performance_schema counts them.
+//! Locks of InnoDB's pool, from performance_schema.
 //!
-//! It counts every time a lock is taken, and the time from asking for it to having it, for each lock object by itself:
-//! as many objects of a name as the pool has instances (of the page hash's locks 16 for each). Which of them found
-//! their lock held is not told; a long average wait says it.
+//! It counts every acquisition, and the time until it succeeded, for each lock object separately. A name has as many objects
+//! as the pool has instances (16 for each of the page hash's locks). It does not count contended acquisitions; a long
+//! average wait indicates them.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use private_server::mysql::prelude::Queryable;
 
 use serde::{Deserialize, Serialize};
 
-/// The list of recently used pages; every instance has one. Its hottest object is the hottest instance.
+/// The LRU list; every instance has one. Its busiest object is the busiest instance.
 pub const LRU_LIST: &str = "buf_pool_LRU_list_mutex";
-/// The locks of the hash table through which every page is found.
+/// Locks of the page hash table.
 pub const PAGE_HASH: &str = "hash_table_locks";
 
 /// Locks of one name in InnoDB's pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mutex {
     pub name: String,
-    /// So many there are.
+    /// Number of lock objects.
     pub objects: u64,
-    /// How often they were taken, all together.
+    /// Acquisitions of all objects.
     pub taken: u64,
-    /// From asking for one to having it, picoseconds, all together.
+    /// Wait time of all objects, picoseconds.
     pub waited_ps: u64,
-    /// How often the one was taken that was taken most.
+    /// Acquisitions of the busiest object.
     pub hottest: u64,
 }
 
-/// Server options: these instruments are off by default and can only be switched on at the start.
+/// Server options: these instruments are off by default, and can only be switched on at the start.
 pub const OPTIONS: [&str; 5] = [
     "--performance-schema=ON",
     "--performance-schema-consumer-global-instrumentation=ON",
@@ -45,13 +45,13 @@ const QUERY: &str = "SELECT event_name, object_instance_begin, count_star, sum_t
      WHERE event_name LIKE 'wait/synch/mutex/innodb/buf\\_pool%' \
      OR event_name IN ('wait/synch/mutex/innodb/flush_list_mutex', 'wait/synch/sxlock/innodb/hash_table_locks')";
 
-/// Times taken and picoseconds waited, of each lock object (name and address).
+/// Acquisitions and wait time (picoseconds) of each lock object (name and address).
 pub type Counters = BTreeMap<(String, u64), (u64, u64)>;
 
-/// The counters now.
+/// Reads the counters.
 ///
 /// # Errors
-/// When the server does not answer, or counts none of them.
+/// The server does not answer, or counts none of them.
 pub fn read(server: &Server) -> Result<Counters> {
     let rows: Vec<(String, u64, u64, u64)> = server
         .connect()?
@@ -68,7 +68,7 @@ pub fn read(server: &Server) -> Result<Counters> {
         .collect())
 }
 
-/// What happened between two readings, by name.
+/// Differences between two readings, by name.
 pub fn between(before: &Counters, after: &Counters) -> Vec<Mutex> {
     let mut mutexes: BTreeMap<&str, Mutex> = BTreeMap::new();
     for (key, (taken, waited)) in after {

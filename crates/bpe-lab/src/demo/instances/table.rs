@@ -1,4 +1,4 @@
-//! The tables at the end, and what can be said about them.
+//! The final tables, and conclusions from them.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ use super::figures::{
 };
 use super::rounds::{COUNTS, WORKLOADS};
 
-/// From so many cores on, InnoDB's and the extension's own default was several instances.
+/// With at least this many cores, InnoDB and the extension default to several instances.
 const MANY_CORES: usize = 8;
 
-/// Both tables, with what belongs to them.
+/// Both tables, with their notes.
 pub fn text(figures: &Figures) -> String {
     let mut out = String::new();
     if let Some(measured) = &figures.in_memory {
@@ -189,7 +189,7 @@ fn beyond_memory_notes(measured: &BeyondMemory) -> Vec<String> {
     notes
 }
 
-/// How far the rounds of one setting differ: less than this, a difference between settings says nothing.
+/// Spread of the rounds of one setting. Smaller differences between settings are noise.
 fn noise(spreads: impl Iterator<Item = f64>) -> Option<String> {
     let most = spreads.max_by(f64::total_cmp)?;
     Some(format!(
@@ -215,7 +215,7 @@ fn conclusion(figures: &Figures) -> String {
     }
 }
 
-/// Gain over one instance; a dash in the row of one.
+/// Gain over one instance; a dash in the row of one instance.
 fn against(qps: Option<f64>, one: Option<f64>, instances: u64) -> String {
     let gain = match (qps, one) {
         (Some(qps), Some(one)) if instances > 1 && one > 0.0 => Some((qps / one - 1.0) * 100.0),

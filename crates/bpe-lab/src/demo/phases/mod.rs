@@ -1,5 +1,5 @@
-//! What is shown of the extension after its tests, on the same server. Each phase is a file: what it keeps in
-//! `results.json`, how it runs, and what table and report show of it. Here the phases are listed.
+//! Demonstrations of the extension after its tests, on the same server. Each phase is a file: its entry in `results.json`,
+//! its run, and its presentation in table and report. This module lists the phases.
 
 mod restart;
 mod second;
@@ -16,7 +16,7 @@ use super::rig::Rig;
 use restart::Restarts;
 use switching::Switching;
 
-/// The phases that were run, each under its name in `results.json`.
+/// The completed phases, each under its name in `results.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phases {
     pub switching: Option<Switching>,
@@ -26,7 +26,7 @@ pub struct Phases {
 /// Runs the phases of the plan on the server with the extension, whose cache is full.
 ///
 /// # Errors
-/// Whatever stopped one of them.
+/// The first failure of a phase.
 pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Phases> {
     let mut phases = Phases::default();
     if bench.plan.restart {
@@ -38,7 +38,7 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Phases> {
 }
 
 impl Phases {
-    /// Those that were run, in their order.
+    /// The completed phases, in order.
     pub fn shown(&self) -> impl Iterator<Item = &dyn Shown> {
         let switching = self.switching.iter().map(|phase| phase as &dyn Shown);
         let restarts = self.restarts.iter().map(|phase| phase as &dyn Shown);

@@ -1,8 +1,7 @@
-//! Restarts under oltp_read_write: a clean one, one after kill -9, and for comparison one with an empty cache.
+//! Restarts under oltp_read_write: a clean one, one after kill -9, and a comparison with an empty cache.
 //!
-//! The load ends with the server, and begins again when the server accepts connections. It prepares no statements: 64
-//! clients with 30 tables would do so for seconds, and only then ask the first query. The cache is filled again before
-//! each restart.
+//! The load ends with the server, and starts again when the server accepts connections. It prepares no statements: with 64
+//! clients and 30 tables that would take seconds before the first query. The cache is filled again before each restart.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -24,13 +23,13 @@ mod shown;
 pub use figures::Restarts;
 use figures::{FIRST, How, Restart, THROUGHPUT, TOLD};
 
-/// Seconds that the load before may take longer than it is measured.
+/// Additional seconds that the load before a restart may take.
 const SPARE: u64 = 60;
 
 /// # Errors
-/// When the server does not stop or start, a statement of the load after a start fails, or the extension is not active then.
+/// The server does not stop or start, a statement of the load after a start fails, or the extension is not active then.
 pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Restarts> {
-    // The memory that the extension takes was taken from the pool, and is when it starts again.
+    // The pool was reduced by the extension's memory, and is to stay so at the next start.
     let pool = rig
         .server()?
         .value("SELECT @@GLOBAL.innodb_buffer_pool_size")?
@@ -61,7 +60,7 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     stage.message("starting the server");
     let begun = Instant::now();
     if how == How::Cold {
-        // Whatever this library keeps, and wherever.
+        // Removes the persisted state of any version of the library.
         bench.workspace.empty(&bench.workspace.fast())?;
         rig.start(bench.installation, &["--loose-bpe-persist-path="])?;
     } else {
@@ -78,7 +77,7 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     let name = bench.log_name(&format!("on-{}-after", how.name()));
     let sysbench = bench.sysbench(server.socket());
     sysbench.run(Workload::ReadWrite, seconds, &name, &mut |interval| {
-        // sysbench's own clock begins with its first query.
+        // sysbench's clock starts with its first query.
         let began = *began.get_or_insert(accepts.elapsed().as_secs_f64() - interval.t);
         let now = observer.snapshot(volume)?;
         let mut second = Second::new(interval, &now.since(&before));
@@ -101,7 +100,7 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     Ok(result)
 }
 
-/// Runs the load, and ends the server under it. The load ends with it.
+/// Runs the load, and ends the server during it. The load ends with the server.
 fn load_until_end(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     let times = bench.plan.times;
     let (lead, all) = (times.lead as f64, (times.lead + times.test) as f64);
@@ -154,7 +153,7 @@ fn end(how: How, server: Server) -> Result<()> {
     Ok(())
 }
 
-/// Those of [`TOLD`] that the server has.
+/// Reads those of [`TOLD`] that the server has.
 fn told(server: &Server) -> Result<Vec<(String, u64)>> {
     let status = server.status("Bpe\\_%")?;
     let value = |name: &str| status.get(&format!("Bpe_{name}"))?.parse().ok();

@@ -1,4 +1,4 @@
-//! A second of a load as phases keep it.
+//! One second of a load, as the phases store it.
 
 use bpe_command::observe;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct Second {
     pub t: f64,
     pub qps: f64,
     pub p95_ms: f64,
-    /// InnoDB's reads, and how many of them the extension served.
+    /// InnoDB's reads, and the reads served by the extension.
     pub reads: u64,
     pub hits: u64,
     /// Reads that reached the disk with the data files.
@@ -21,7 +21,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// What sysbench, the server and the volume say of it.
+    /// Combines the figures of sysbench, the server and the volume.
     pub fn new(interval: &Interval, work: &Work) -> Second {
         Second {
             t: interval.t,
@@ -34,7 +34,7 @@ impl Second {
     }
 }
 
-/// Percent of InnoDB's reads that the extension served; 0 where nothing was read.
+/// Percent of InnoDB's reads that the extension served; 0 if there were none.
 pub fn hit_ratio(of: &[Second]) -> f64 {
     let hits = of.iter().map(|one| one.hits).sum();
     let reads = of.iter().map(|one| one.reads).sum();

@@ -1,14 +1,14 @@
-//! A phase as table and report show it.
+//! Presentation of a phase in table and report.
 
 use crate::demo::report::chart::Chart;
 
-/// What table and report show of a phase.
+/// A phase that table and report can present.
 pub trait Shown {
-    /// In a few words.
+    /// A short title.
     fn title(&self) -> &'static str;
-    /// Its table: the names of the columns, and the rows.
+    /// The table: column names and rows.
     fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>);
-    /// Sentences.
+    /// Sentences below the table.
     fn notes(&self) -> Vec<String>;
     fn charts(&self) -> Vec<Chart>;
 }

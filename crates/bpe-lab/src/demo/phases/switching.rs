@@ -1,4 +1,4 @@
-//! Bypass, off and on again under oltp_read_write. Bypass keeps what is cached, and off loses it: the same load runs
+//! Bypass, off and on again under oltp_read_write. Bypass keeps the cache, and off empties it. One continuous load runs
 //! through both.
 
 use std::ops::ControlFlow;
@@ -18,12 +18,12 @@ use crate::demo::report::chart::{Chart, Series};
 use crate::demo::rig::{Rig, live};
 use crate::demo::sysbench::Summary;
 
-/// Seconds at the beginning, in which the clients connect and prepare their statements. No part counts them.
+/// Seconds at the beginning for clients to connect and prepare their statements. No part includes them.
 const LEAD: f64 = 1.0;
 
 const NO_BYPASS: &str = "this bpe.so has no bpe_bypass: that part is left out";
 
-/// How page reads are answered. In this order.
+/// Source of page reads, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -33,15 +33,15 @@ pub enum State {
     /// After bypass.
     ServingAgain,
     Off,
-    /// After off, which has emptied the cache.
+    /// After off, which emptied the cache.
     OnAgain,
 }
 
-/// What was measured.
+/// Measurements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Switching {
     pub seconds: Vec<Second>,
-    /// In their order; the first one has no statement.
+    /// In order; the first part has no statement.
     pub parts: Vec<Part>,
     pub summary: Summary,
 }
@@ -52,19 +52,19 @@ pub struct Part {
     pub state: State,
     /// Seconds since the test began.
     pub t: f64,
-    /// How long the statement that began it took, milliseconds.
+    /// Duration of the statement that began it, milliseconds.
     pub took_ms: Option<f64>,
     pub seconds: usize,
     pub qps: f64,
-    /// Percent of InnoDB's reads that the extension served: in bypass none.
+    /// Percent of InnoDB's reads that the extension served: 0 in bypass.
     pub hit_ratio: f64,
     pub disk_reads_per_s: Option<f64>,
-    /// The same of its first second.
+    /// The same for its first second.
     pub first_qps: f64,
     pub first_hit_ratio: f64,
 }
 
-/// A statement that was run.
+/// An executed switch.
 struct Switched {
     to: State,
     t: f64,
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// The word at its beginning in a chart.
+    /// Label at its beginning in a chart.
     fn mark(self) -> &'static str {
         match self {
             State::Bypass => "bypass",
@@ -92,8 +92,8 @@ impl State {
         }
     }
 
-    /// With what it begins, and after what part of the time. Bypass refills as that of `bpe compare` does: pages that
-    /// are written stay in the cache.
+    /// The statement that begins it, and its position in the test (fraction of the time). Bypass refills, as in `bpe
+    /// compare`: written pages stay in the cache.
     fn switch(self) -> Option<(f64, &'static str)> {
         match self {
             State::Serving => None,
@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// The states that this library has, after the first one.
+/// The states that this library supports, after the first one.
 fn states(bypass: bool) -> &'static [State] {
     const ALL: [State; 4] = [
         State::Bypass,
@@ -117,7 +117,7 @@ fn states(bypass: bool) -> &'static [State] {
 }
 
 /// # Errors
-/// When a statement fails, of the load or of the switches.
+/// A statement of the load or a switch fails.
 pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
     let server = rig.server()?;
     let volume = rig.volume.as_ref();
@@ -146,7 +146,7 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
         };
         if let Some(to) = due.next_if(is_due) {
             switched.push(switch(server, to, interval.t)?);
-            // What happened meanwhile belongs to neither part, and off forgets the counters.
+            // Work during the switch belongs to neither part, and off resets the counters.
             before = observer.snapshot(volume)?;
         }
         let state = switched.last().map_or(State::Serving, |last| last.to);
@@ -208,7 +208,7 @@ fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
 }
 
 impl Switching {
-    /// How long each switch took, in words.
+    /// Describes the duration of each switch.
     fn switched(&self) -> String {
         let took: Vec<String> = self
             .parts

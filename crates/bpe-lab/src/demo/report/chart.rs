@@ -1,8 +1,8 @@
 //! Line charts over time as inline SVG.
 //!
-//! The SVG holds only lines and is stretched to whatever width there is; axis labels are HTML at
-//! percentages beside it, so that text has the same size on a phone and on a wide screen. A small
-//! script (`report.js`) adds a read-out under the pointer from the numbers in `data-series`.
+//! The SVG contains only lines and is stretched to the available width. Axis labels are HTML at percentages beside it, so
+//! text has the same size on a phone and on a wide screen. A small script (`report.js`) shows the values under the pointer,
+//! from the numbers in `data-series`.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::demo::numbers::number;
 
-/// Height of the drawing in its own units; the width is 1000.
+/// Height of the drawing in SVG units; the width is 1000.
 const HEIGHT: f64 = 300.0;
 const WIDTH: f64 = 1000.0;
 
@@ -19,7 +19,7 @@ const WIDTH: f64 = 1000.0;
 #[derive(Serialize)]
 pub struct Series {
     pub name: String,
-    /// Class that gives the colour: `off`, `on`, `ceiling`, `hit`.
+    /// CSS class of the colour: `off`, `on`, `ceiling`, `hit`.
     pub class: &'static str,
     /// Seconds and values.
     pub points: Vec<(f64, f64)>,
@@ -30,11 +30,11 @@ pub struct Chart {
     pub title: String,
     pub unit: &'static str,
     pub series: Vec<Series>,
-    /// A vertical line with a word.
+    /// Vertical lines with a label.
     pub marks: Vec<(f64, String)>,
-    /// Time up to here is load that is not counted.
+    /// End of the uncounted lead.
     pub lead: f64,
-    /// Upper end of the axis, where it is known (100 for percent).
+    /// Upper end of the axis, if it is fixed (100 for percent).
     pub top: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ impl Chart {
         }
     }
 
-    /// The ends of both axes, seconds and values, and the distance of the lines across.
+    /// Returns the ends of both axes (seconds and values), and the distance of the horizontal lines.
     pub fn ends(&self) -> (f64, f64, f64) {
         let values = || self.series.iter().flat_map(|series| &series.points);
         let end = values().map(|point| point.0).fold(1.0, f64::max);
@@ -119,7 +119,7 @@ impl Chart {
         (end, top, step)
     }
 
-    /// The chart in words, for those who cannot see it.
+    /// Text alternative of the chart, for screen readers.
     pub fn words(&self) -> String {
         let mut text = format!("{}, {} over time. ", self.title, self.unit);
         for series in &self.series {
@@ -148,7 +148,7 @@ pub fn path(points: &[(f64, f64)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f6
     path
 }
 
-/// A round upper end of the axis at or above `highest`, and the distance of its lines.
+/// Returns a round upper end of the axis at or above `highest`, and the distance of its lines.
 fn scale(highest: f64) -> (f64, f64) {
     let highest = if highest > 0.0 { highest } else { 1.0 };
     let rough = highest / 4.0;
@@ -172,7 +172,7 @@ pub fn ticks(end: f64) -> Vec<f64> {
     let count = (end / step).floor() as usize;
     (0..=count)
         .map(|index| index as f64 * step)
-        // The last label would stand out of the picture.
+        // The last label would exceed the picture.
         .filter(|tick| *tick <= end * 0.97)
         .collect()
 }

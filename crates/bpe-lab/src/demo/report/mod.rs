@@ -1,4 +1,4 @@
-//! `report.html`: one file without any request to elsewhere.
+//! `report.html`: one self-contained file.
 
 pub mod chart;
 mod page;
@@ -15,7 +15,7 @@ pub fn html(results: &Results) -> String {
     page::page(results).into_string()
 }
 
-/// The curves of the restarts as a picture that stands alone, if there were any.
+/// The curves of the restarts as a self-contained picture, if there were any.
 pub fn restarts(results: &Results) -> Option<String> {
     let restarts = results
         .runs

@@ -1,4 +1,4 @@
-//! The frame of the page: head, title, how it was measured.
+//! The frame of the page: head, title, method.
 
 use bpe_command::size;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -9,7 +9,7 @@ use crate::demo::results::Results;
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// A page that needs nothing but itself.
+/// A self-contained page.
 pub fn frame(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)

@@ -1,4 +1,4 @@
-//! Charts as one picture that stands alone, for documents: no fonts, scripts or styles from elsewhere.
+//! Charts as one self-contained picture for documents: no external fonts, scripts or styles.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -12,7 +12,7 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 72.0;
 const BOTTOM: f64 = 34.0;
-/// Width of a letter in the legend, and of what stands before a name there.
+/// Width of a letter in the legend, and of the symbol before a name.
 const LETTER: f64 = 7.5;
 const KEY: f64 = 44.0;
 
@@ -105,7 +105,7 @@ mod tests {
             // Half of the time and of the height, then the upper right corner.
             ("M398.0 154.0L740.0 72.0", 4),
             (">accepts<", 2),
-            // Nothing may be fetched: the name of the language is all.
+            // No external resource: the only URL is the namespace.
             ("http", 1),
         ] {
             assert_eq!(text.matches(part).count(), count, "{part}: {text}");

@@ -1,4 +1,4 @@
-//! A command of sysbench from its start to its end: its lines as they come, its log, and an end for one that has none.
+//! Runs a sysbench command to its end: reads its lines, writes its log, and enforces its limits.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,32 +13,32 @@ use private_server::process;
 
 use super::output::{self, Tail};
 
-/// Beyond its seconds a script of somebody's own may take so long to begin and to end; it is killed then.
+/// Additional seconds for a user's script to start and to end. After them it is killed.
 pub const SPARE: Duration = Duration::from_secs(60);
-/// How often it is asked whether a script is to be ended.
+/// Interval of the checks whether to end a script.
 const LOOK: Duration = Duration::from_millis(100);
-/// As [`LOOK`], where it is about to end.
+/// Interval of the checks when it is about to end.
 const SOON: Duration = Duration::from_millis(20);
-/// What was printed when a program ended is read for so long, where others go on printing there.
+/// Time for reading the remaining output of a finished program, while other processes still print to it.
 const REST: Duration = Duration::from_secs(2);
-/// Bytes of the output in its log.
+/// Maximum bytes of the output in its log.
 const LOGGED: usize = 64 << 20;
-/// Bytes of a log. More are of errors, which go there directly.
+/// Maximum bytes of a log. Only errors can exceed `LOGGED`, since the program writes them directly.
 pub const LONGEST: u64 = 256 << 20;
 
-/// When a command is ended that does not end by itself.
+/// When to end a command that does not end.
 pub struct Bounds<'a> {
     pub end: Instant,
     pub stopped: &'a dyn Fn() -> bool,
-    /// Bytes of its log.
+    /// Maximum bytes of its log.
     pub longest: u64,
 }
 
-/// Runs it with its log in the folder `logs`, and returns the end of what it has printed; None when it was ended early.
-/// With bounds, nothing is left of its process group.
+/// Runs the command with its log in the directory `logs`. Returns the end of its output; `None` if it was ended early. With
+/// bounds, no process of its group survives.
 ///
 /// # Errors
-/// When it cannot be run, fails, or exceeds its bounds.
+/// The command cannot be run, fails, or exceeds its bounds.
 pub fn run(
     mut command: Command,
     logs: &Path,
@@ -71,7 +71,7 @@ pub fn run(
         if status.is_none() && looked.elapsed() >= LOOK {
             looked = Instant::now();
             if process::has_exited(&child) {
-                // What it has started may print, or just hold its output, for ever.
+                // Its child processes may print, or hold its output open, indefinitely.
                 status = Some(process::end_group(&mut child, Duration::ZERO));
             }
         } else if status.is_some() && looked.elapsed() >= REST {
@@ -95,7 +95,7 @@ pub fn run(
         }
         text.push(&line);
     };
-    // It may go on without printing.
+    // The program may continue without printing.
     let ended = match (ended, bounds) {
         (Ok(ControlFlow::Continue(())), Some(bounds)) if status.is_none() => {
             bounds.wait(&child, &log)
@@ -153,7 +153,7 @@ impl Bounds<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Waits until the program has ended, which is not reaped.
+    /// Waits until the program has exited. Does not reap it.
     fn wait(&self, child: &Child, log: &File) -> Result<ControlFlow<()>> {
         while !process::has_exited(child) {
             match self.look(log) {
@@ -193,7 +193,7 @@ mod tests {
             (result, lines)
         };
         let silent = "sleep 600 & wait";
-        // Its time is over, whether it says much or nothing.
+        // It exceeds its time, with much output or none.
         for script in [silent, "while :; do echo x; done"] {
             let over = Bounds {
                 end: Instant::now() + Duration::from_millis(200),
@@ -204,7 +204,7 @@ mod tests {
             assert!(text.contains("had not ended"), "{text}");
         }
         assert!(run(silent, &within(&|| true)).0.unwrap().is_none());
-        // Also when it has nothing more to print.
+        // Also without further output.
         let looks = Cell::new(0);
         let soon = || looks.replace(looks.get() + 1) > 20;
         let quiet = "exec >&- 2>&-; sleep 600";
@@ -216,7 +216,7 @@ mod tests {
         let (result, _) = run("while :; do echo x; done >&2", &errors);
         let text = result.unwrap_err().to_string();
         assert!(text.contains("1 MiB of errors"), "{text}");
-        // It has ended when it has, whoever can still print there, in its process group or out of it.
+        // The exit counts, even if other processes can still print, inside or outside its process group.
         for others in [
             "sleep 600 & echo one",
             "while :; do echo one; done & echo one",
@@ -230,7 +230,7 @@ mod tests {
                 "{others}"
             );
         }
-        // What is no text is passed on as well as can be.
+        // Invalid UTF-8 is replaced.
         let free = within(&|| false);
         let (result, lines) = run("printf 'one\\n\\377\\nthree\\n'", &free);
         assert_eq!((result.unwrap().unwrap().lines().count(), lines), (3, 3));

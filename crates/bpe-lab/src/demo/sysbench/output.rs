@@ -1,5 +1,5 @@
-//! What a program prints, line by line, and the end of it. Neither a line nor the whole takes more memory than its bound,
-//! whatever the program prints: a script of somebody's own may print without end, and without a line feed.
+//! Output of a program: its lines, and its end. Lines and the whole have memory limits, because a user's script may print
+//! endlessly and without a line feed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -8,17 +8,17 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use anyhow::{Context, Result};
 
-/// Bytes of a line; what is beyond is left out. sysbench's own have a tenth.
+/// Maximum bytes of a line; the rest is skipped. sysbench's own lines have a tenth.
 const LINE: u64 = 8 << 10;
-/// Bytes of the whole, from its end. sysbench's summary has a thousandth.
+/// Maximum bytes of the kept end. sysbench's summary has a thousandth.
 const KEPT: usize = 1 << 20;
-/// Lines that are read ahead.
+/// Number of lines read ahead.
 const AHEAD: usize = 256;
 
-/// Reads lines on a thread of its own, which ends with the last of those that can print there; nobody waits for it.
+/// Reads lines in a dedicated thread. The thread ends when the last writer has closed the output; it is never joined.
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// The thread cannot be started.
 pub fn lines(output: impl Read + Send + 'static) -> Result<Receiver<String>> {
     let (sender, lines) = sync_channel(AHEAD);
     std::thread::Builder::new()
@@ -35,7 +35,7 @@ pub fn lines(output: impl Read + Send + 'static) -> Result<Receiver<String>> {
     Ok(lines)
 }
 
-/// The next line without its line feed; None at the end.
+/// Returns the next line without its line feed; `None` at the end.
 fn next_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     reader.by_ref().take(LINE).read_until(b'\n', &mut line)?;
@@ -60,7 +60,7 @@ impl Tail {
     pub fn push(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
-        // Not at each line, as the rest is moved.
+        // Not for each line, since trimming moves the rest.
         if self.text.len() > 2 * KEPT {
             let from = self.text.len() - KEPT;
             let line = self.text.as_bytes()[from..]
@@ -76,7 +76,7 @@ impl Tail {
     }
 }
 
-/// The end of a file, or nothing.
+/// Returns the end of a file; empty if it cannot be read.
 pub fn end_of(path: &Path) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -104,7 +104,7 @@ mod tests {
             "last".to_owned(),
         ];
         let text = text.concat();
-        // However it comes.
+        // With any chunk size.
         for room in [16, 8192] {
             let mut reader = BufReader::with_capacity(room, text.as_bytes());
             let mut next = || next_line(&mut reader).unwrap();

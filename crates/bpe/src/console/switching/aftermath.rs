@@ -1,4 +1,4 @@
-//! What a change that failed has left: the server's state, whether it is gone, and what remains when it is back.
+//! Aftermath of a failed change: the server's state, whether it is gone, and leftovers once it is back.
 
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -17,11 +17,11 @@ use crate::enable::Places;
 use crate::failure::Failure;
 use crate::server::Server;
 
-/// How long the first byte of a server is waited for.
+/// Timeout for a server's first byte.
 const GREETING: Duration = Duration::from_secs(3);
 
-/// Says in what state a failure has left the server, and whether it is gone. `remains`: where to look for what remains of
-/// the change, if it was more than setting variables.
+/// Adds the server's state to the failure, and returns whether the server is gone. `remains`: where to search for
+/// leftovers, if the change did more than set variables.
 pub fn after_failure(
     watched: &Watched,
     remains: Option<Places>,
@@ -67,7 +67,7 @@ pub fn after_failure(
     }
 }
 
-/// Whether nobody listens there, or hangs up at once: no server, and not one that is slow.
+/// Whether the server is gone: the connection is refused or closed at once. A slow server does not count as gone.
 fn is_gone(address: &Address) -> bool {
     let greets = |mut stream: Box<dyn Read>| stream.read(&mut [0]);
     let greeting = match address {
@@ -93,7 +93,7 @@ fn is_gone(address: &Address) -> bool {
     }
 }
 
-/// Connects without waiting for room in the queue of a server that takes nobody in.
+/// Connects without waiting for a place in the queue of a server that accepts no connections.
 fn at_once(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -103,7 +103,7 @@ fn at_once(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Connects to the first of the addresses that takes it, each of which is waited for so long.
+/// Connects to the first address that accepts. `limit` applies to each address.
 fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut result = Err(io::Error::other("the name has no address"));
     for address in addresses.to_socket_addrs()? {
@@ -115,7 +115,7 @@ fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStrea
     result
 }
 
-/// After an interrupted change, when the server is there again: what of it remains.
+/// Logs the leftovers of an interrupted change once the server is back.
 pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
     match disable::plan(server, places) {
         Ok(undo) if undo.is_empty() => {
@@ -129,7 +129,7 @@ pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
                 undo.rows().map(Row::to_string).collect::<Vec<_>>().join("; ")
             ),
         ),
-        // Gone again: it is looked for when it is back.
+        // Gone again: retry when it is back.
         Err(_) if server.value("SELECT 1").is_err() => watched.look_for_remains(places.clone()),
         Err(failure) => watched.note(
             Level::Warning,

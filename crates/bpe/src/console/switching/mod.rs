@@ -1,7 +1,7 @@
-//! The switch: what it would change, and doing it.
+//! The switch of a server: shows the plan and executes it.
 //!
-//! Where the plugin is not installed, "on" is `bpe enable`; and "off" with `uninstall` is `bpe disable`. Otherwise the
-//! switch sets global variables ([`crate::change::switch`]), which takes effect at once, and lasts until the server's next start.
+//! If the plugin is not installed, "on" is `bpe enable`. "Off" with `uninstall` is `bpe disable`. Otherwise the switch
+//! sets global variables ([`crate::change::switch`]), which takes effect at once and lasts until the server restarts.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use words::failure_on_a_form;
 pub use aftermath::note_remains;
 pub use plan::{Action, Preview, Request, preview};
 
-/// Begins to do it, beside the thread that answers requests.
+/// Starts the change in another thread than the one that answers requests.
 ///
 /// # Errors
-/// When somebody else is changing the server, or it is refused before anything is changed.
+/// Another change of the server is running, or the change is refused before it begins.
 pub fn begin(
     console: &Arc<Console>,
     watched: &Arc<Watched>,
@@ -70,7 +70,7 @@ pub fn begin(
             is_lost.set(is_lost.get() || server.lost().is_some());
             drop(server);
             let result = result.map_err(|failure| {
-                // What it was asked for last may still take effect.
+                // The last statement may still take effect on the server.
                 if let Some(places) = remains.as_ref().filter(|_| is_lost.get()) {
                     watched.look_for_remains(places.clone());
                 }
@@ -89,7 +89,7 @@ pub fn begin(
                 }
             }
             watched.forget_details();
-            // Whoever sees the end may begin the next change.
+            // Release the right first: a page that sees the end may start the next change at once.
             drop(changing);
             work.end(result);
         })
@@ -100,7 +100,7 @@ pub fn begin(
 /// Sets variables of the extension.
 ///
 /// # Errors
-/// When somebody else is changing the server, or in the server's own words.
+/// Another change of the server is running, or the server's own error.
 pub fn change_settings(
     watched: &Arc<Watched>,
     wanted: &Map<String, Value>,
@@ -118,7 +118,7 @@ pub fn change_settings(
     Ok(applied)
 }
 
-/// Sets what the rules say of one table.
+/// Sets the rules for one table.
 ///
 /// # Errors
 /// As [`change_settings`].

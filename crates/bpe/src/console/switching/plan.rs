@@ -1,4 +1,4 @@
-//! What a page asks for, what it is shown, and how that will be done.
+//! Request of a page, the preview it shows, and the plan to execute.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub enum Action {
     Off,
 }
 
-/// What a page asks for.
+/// Request of a page.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -32,11 +32,10 @@ pub struct Request {
     /// Bytes, or text such as `100G`.
     #[serde(default)]
     pub size: Option<Value>,
-    /// With "off": undo all that `bpe enable` did.
+    /// With "off": undo everything that `bpe enable` did.
     #[serde(default)]
     pub uninstall: bool,
-    /// That of the plan that was shown and confirmed: what would be done now must be the same. Without it, it is done
-    /// unseen.
+    /// Digest of the confirmed plan, which the executed plan must match. Without it, the plan is executed unseen.
     #[serde(default)]
     pub digest: Option<String>,
 }
@@ -58,17 +57,17 @@ pub struct Changed {
     pub differs: Vec<Part>,
 }
 
-/// Looks at the server, and changes nothing.
+/// Makes the plan without changing anything.
 ///
 /// # Errors
-/// What cannot be done, or that the server does not answer.
+/// Why the change is impossible, or the server does not answer.
 pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<Plan, Failure> {
     let path = request.path.as_deref().map(checked).transpose()?;
     let size = request.size.as_ref().map(bytes).transpose()?;
     let state = server
         .plugin_state()
         .map_err(|error| Failure::new(Exit::Connect, plain(&error)))?;
-    // In any other state than this one `enable` says what to do.
+    // In every other state, `enable` reports the right action.
     let installed = state.as_deref() == Some("ACTIVE");
     let mut plan = match (request.action, installed) {
         (Action::On, false) => {
@@ -111,10 +110,10 @@ impl Preview {
     }
 }
 
-/// What would be done. Refusals are part of it, as they belong on the same form.
+/// The plan as a page shows it. Contains refusals, because they appear on the same form.
 ///
 /// # Errors
-/// When the server cannot be asked.
+/// The server does not answer.
 pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<Preview, Refusal> {
     let mut server = watched.open()?;
     let plan = make(&mut server, request, places);
@@ -132,10 +131,10 @@ fn refused(failure: &Failure) -> Preview {
     }
 }
 
-/// Sees that what would be done is what was shown.
+/// Checks that the plan still matches the shown one.
 ///
 /// # Errors
-/// It is not, or cannot be done any more; with the plan as it is now.
+/// It differs, or is no longer possible; contains the current plan.
 pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Refusal> {
     let Some(shown) = shown else {
         return plan.map_err(|failure| failure_on_a_form(failure).into());

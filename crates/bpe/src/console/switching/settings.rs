@@ -1,4 +1,4 @@
-//! Changing variables of the extension. Whether a value is right is the server's to say; its words are passed on.
+//! Changes variables of the extension. The server validates the values, and its errors are passed on.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -17,22 +17,22 @@ use crate::server::Server;
 use crate::state::{is_on, state};
 use crate::told::Told;
 
-/// The extension looks at its settings every half second.
+/// The extension checks its settings every half second.
 const NOTICED: Duration = Duration::from_millis(1500);
-/// How long building it anew is waited for.
+/// Time limit for rebuilding the cache.
 const BUILT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 pub struct Applied {
-    /// As the server has them now.
+    /// Current values on the server.
     applied: BTreeMap<String, Value>,
     warnings: Vec<String>,
 }
 
-/// Names and values, in the order in which they are set.
+/// Names and values, in the order of setting them.
 ///
 /// # Errors
-/// A name that is no setting, or a value that cannot be one.
+/// A name is no setting, or a value has the wrong type.
 fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>, Failure> {
     if wanted.is_empty() {
         return Err(Failure::usage("no setting is named"));
@@ -71,11 +71,11 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
         .collect()
 }
 
-/// Sets them all, or none: when one is refused, those before it are put back.
+/// Sets all variables or none: if one is refused, the earlier ones are restored.
 ///
 /// # Errors
-/// In the server's own words; or the connection is lost, and those that were set are put back over another one, which
-/// `reopen` brings.
+/// The server's own error, or a lost connection. In the latter case the earlier ones are restored over the connection
+/// that `reopen` opens.
 pub fn apply(
     server: &mut Server,
     wanted: &Map<String, Value>,
@@ -83,7 +83,7 @@ pub fn apply(
 ) -> Result<Applied, Failure> {
     let mut statements = statements(wanted)?;
     let mut before = server.variables("bpe\\_%")?;
-    // SHOW cuts long texts.
+    // SHOW truncates long values.
     if wanted.contains_key(TABLES) {
         if let Some(whole) = server.whole_variable(TABLES)? {
             before.insert(TABLES.to_owned(), whole);
@@ -154,7 +154,7 @@ pub fn apply(
     })
 }
 
-/// What the server says of settings that it takes.
+/// The server's warnings about accepted settings.
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
@@ -164,7 +164,7 @@ impl Told for Warnings {
     }
 }
 
-/// A cache that becomes smaller does so before it moves: its new disk may have no room for the old size.
+/// Shrink a cache before moving it, because the new disk may lack space for the old size.
 fn smaller_first(statements: &mut [(&'static str, String)], before: &BTreeMap<String, String>) {
     let at = |wanted: &str| statements.iter().position(|(name, _)| *name == wanted);
     let (Some(path), Some(size)) = (at("bpe_path"), at("bpe_size")) else {
@@ -184,7 +184,7 @@ enum Built {
     No(String),
 }
 
-/// Waits until the cache has been built anew.
+/// Waits until the cache is rebuilt.
 fn built(server: &mut Server) -> Result<Built, Failure> {
     let begin = Instant::now();
     let mut seen_off = false;

@@ -1,4 +1,4 @@
-//! The switch at each table: what the rules of `bpe_tables` shall say of one table.
+//! The switch of each table: its rules in `bpe_tables`.
 
 use interface::tables::{Action, Rules};
 use serde::Deserialize;
@@ -10,14 +10,14 @@ use crate::server::Server;
 
 const VARIABLE: &str = "bpe_tables";
 
-/// What a page asks for.
+/// Request of a page.
 #[derive(Debug, Deserialize)]
 pub struct Request {
     schema: String,
     table: String,
     /// `normal`, `exclude`, `prefer` or `limit`.
     action: String,
-    /// With `limit`: of the cache.
+    /// With `limit`: percentage of the cache.
     percent: Option<u8>,
 }
 
@@ -39,10 +39,10 @@ impl Request {
     }
 }
 
-/// The setting that says so, the rules for other tables being as they are.
+/// The new value of the setting; the rules of other tables are unchanged.
 ///
 /// # Errors
-/// When the server does not answer, or the rules would be longer than the variable.
+/// The server does not answer, or the rules exceed the variable's maximum length.
 pub fn wanted(server: &mut Server, request: &Request) -> Result<Map<String, Value>, Failure> {
     let action = request.action()?;
     let rules: Rules = rules_of(server)?.map_err(|why| {

@@ -1,4 +1,4 @@
-//! Values as a page sends them, and as SQL takes them.
+//! Converts values of a page to SQL.
 
 use interface::untrusted::refuse_in_path;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::size;
 
-/// A path that the plugin takes.
+/// A path that the plugin accepts.
 pub fn checked(path: &str) -> Result<&str, Failure> {
     refuse_in_path("the path", path).map_err(Failure::usage)?;
     Ok(path)

@@ -1,15 +1,15 @@
-//! Messages of the command in the words of a page: there a field is no option.
+//! Rewrites messages of the command for a page, where a form field is not an option.
 
 use crate::failure::Failure;
 
-/// A message of the command in a page's words: there a field is no option.
+/// Rewrites a message of the command for a page, where a form field is not an option.
 pub fn as_on_a_form(text: &str) -> String {
     let mut said = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("--") {
         let (before, option) = rest.split_at(at);
         said.push_str(before);
-        // Whole words alone: `--state-dir` and the like are options of the console, too.
+        // Only whole words: `--state-dir` and similar names are options of the console, too.
         let begins = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
         let field = ["--path", "--size"].into_iter().find(|name| {
             begins
@@ -25,12 +25,12 @@ pub fn as_on_a_form(text: &str) -> String {
     said
 }
 
-/// The same for several.
+/// Rewrites several messages.
 pub fn on_a_form(texts: Vec<String>) -> Vec<String> {
     texts.iter().map(|text| as_on_a_form(text)).collect()
 }
 
-/// The same for all of a failure.
+/// Rewrites all messages of a failure.
 pub fn failure_on_a_form(mut failure: Failure) -> Failure {
     failure.what = as_on_a_form(&failure.what);
     failure.advice = failure.advice.map(|advice| as_on_a_form(&advice));
@@ -53,7 +53,7 @@ mod tests {
             ),
             ("(--size), --path", "(size), path"),
             ("no more --size", "no more size"),
-            // Neither an option of the form, nor an option at all.
+            // Not an option of the form, or no option at all.
             (
                 "another folder with --state-dir",
                 "another folder with --state-dir",

@@ -1,10 +1,10 @@
-//! What an instance remembers of pages, cached or not: how often each was read of late, how long ago compared with others, and
-//! whether it was written since.
+//! Per-instance counters of pages, cached or not: recent read count, relative time since the last read, and whether the
+//! page was written since.
 //!
-//! A set is one cache line of 26 counters, each a tag of twelve bits and a count of four, the most recently read first. So the
-//! position of a counter says how many other pages were read since: one way stands for 0.07 cache sizes of them. The rest of the
-//! line has three bits of each counter: whether the page was written since its last read, and its class.
-//! Counters are halved in the course of ten reads for each page that the instance can hold, a set at a time.
+//! A set is one cache line of 26 counters, ordered by recency. A counter has a tag of twelve bits and a count of four.
+//! Its position shows how many other pages were read since: one way is about 0.07 cache sizes of reads. The rest of the
+//! line holds three bits per counter: whether the page was written since its last read, and its class. Counters are
+//! halved one set at a time, once in ten reads per page of the instance's capacity.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::policy::halve;
 const SET_BYTES: u64 = 64;
 const COUNT_BITS: u32 = 4;
 const MOST: u16 = (1 << COUNT_BITS) - 1;
-/// Where the bits of all counters begin, two lanes each.
+/// First bits of all counters, in two lanes each.
 const WRITTEN: usize = WAYS;
 const CLASS: [usize; CLASS_BITS] = [WAYS + 2, WAYS + 4];
-/// The eight steps of a count that scores tell apart: 0, 1, 2, 3, 4, 5 and 6, 7 to 9, 10 and more.
+/// The eight steps of a count that scores distinguish: 0, 1, 2, 3, 4, 5 and 6, 7 to 9, 10 and more.
 const STEP: [u8; 1 << COUNT_BITS] = [0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 7, 7];
 
 const _: () = assert!(CLASS[CLASS_BITS - 1] + 2 == LANES);
@@ -30,25 +30,25 @@ struct Set([u16; LANES]);
 // SAFETY: integers; zero is the empty set.
 unsafe impl Zeroable for Set {}
 
-/// Where the counter of a page is, if there is one.
+/// Location of the page's counter, if there is one.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     set: usize,
-    /// In the upper twelve bits, not 0.
+    /// In the upper twelve bits, never 0.
     tag: u16,
 }
 
-/// What a newcomer takes the place of.
+/// Which counter a new page may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Newcomer {
-    /// A page that was read at most once. If there is none, it is not remembered.
+    /// That of a page that was read at most once. If there is none, the new page is not remembered.
     Modest,
-    /// The page that was not read for longest.
+    /// The least recently read one.
     First,
 }
 
 impl Set {
-    /// A bit for each way for which this holds.
+    /// A bit for each way whose counter satisfies `holds`.
     #[inline]
     fn ways(&self, mut holds: impl FnMut(u16) -> bool) -> u32 {
         let mut found = 0u32;
@@ -85,7 +85,7 @@ impl Set {
         }
     }
 
-    /// Moves a way to the front, where it gets this counter and class, and is not written.
+    /// Moves a way to the front with this counter and class, and clears its written bit.
     #[inline]
     fn bring_to_front(&mut self, way: usize, counter: u16, class: u8) {
         self.0.copy_within(..way, 1);
@@ -100,7 +100,7 @@ impl Set {
         }
     }
 
-    /// The way that a page takes that is not known.
+    /// The way for a page without a counter.
     #[inline]
     fn vacancy(&self, newcomer: Newcomer) -> Option<usize> {
         let last = |ways: u32| (ways != 0).then(|| ways.ilog2() as usize);
@@ -110,7 +110,7 @@ impl Set {
         })
     }
 
-    /// Moves a way behind all others, where it gets this counter and class, and is not written.
+    /// Moves a way behind all others with this counter and class, and clears its written bit.
     fn bring_to_back(&mut self, way: usize, counter: u16, class: u8) {
         self.0.copy_within(way + 1..WAYS, way);
         self.0[WAYS - 1] = counter;
@@ -132,11 +132,11 @@ impl Set {
 
 pub(crate) struct Counters {
     sets: Mapped<Set>,
-    /// Reads after which one set is aged.
+    /// Reads between two agings of a set.
     age_every: u64,
     since_ageing: u64,
     next_aged: usize,
-    /// Sets that were looked at.
+    /// Number of sampled sets.
     exposed: u32,
 }
 
@@ -149,7 +149,7 @@ impl Counters {
         in_pages(Self::sets_for(pages, quarters) * SET_BYTES)
     }
 
-    /// For an instance of so many pages, with so many quarters of a byte for each.
+    /// For an instance of `pages` pages, with `quarters` quarters of a byte per page.
     pub fn new(pages: u64, quarters: u64) -> io::Result<Counters> {
         let sets = Self::sets_for(pages, quarters);
         Ok(Counters {
@@ -170,7 +170,7 @@ impl Counters {
         self.sets.memory_bytes()
     }
 
-    /// `mixed`: of the page's identity.
+    /// `mixed`: mixed identity of the page.
     #[inline]
     pub fn place(&self, mixed: u64) -> Place {
         Place {
@@ -185,7 +185,7 @@ impl Counters {
         set.position(place.tag).map(|way| set.seen(way))
     }
 
-    /// Counts a read of the page, and returns its state before. `class` gets that state and gives the page's class.
+    /// Counts a read of the page, and returns its previous state. `class` gets that state and returns the page's class.
     #[inline]
     pub fn read(
         &mut self,
@@ -197,7 +197,7 @@ impl Counters {
         let seen = set.position(place.tag).map(|way| set.seen(way));
         let class = class(seen);
         if let Some(Seen { way, .. }) = seen {
-            // Read again at once: that is one visit.
+            // An immediate repetition belongs to the same visit.
             let count = (set.0[way] & MOST) + u16::from(way > 0);
             set.bring_to_front(way, place.tag | count.min(MOST), class);
         } else if let Some(way) = set.vacancy(newcomer) {
@@ -212,14 +212,14 @@ impl Counters {
         seen
     }
 
-    /// How often the page was read of late.
+    /// Recent reads of the page.
     pub fn count(&self, place: Place) -> u32 {
         let set = &self.sets[place.set];
         let way = set.position(place.tag);
         way.map_or(0, |way| u32::from(set.0[way] & MOST))
     }
 
-    /// The page is remembered as read so often at least, before all others. That is no read.
+    /// Ensures a count of at least `count` and moves the page to the front. This is no read.
     pub fn seed(&mut self, place: Place, count: u32, class: u8) {
         let set = &mut self.sets[place.set];
         let count = count.clamp(1, u32::from(MOST)) as u16;
@@ -230,7 +230,7 @@ impl Counters {
         }
     }
 
-    /// The page was read half as often.
+    /// Halves the page's count.
     pub fn cool(&mut self, place: Place) {
         let set = &mut self.sets[place.set];
         if let Some(way) = set.position(place.tag) {
@@ -238,7 +238,7 @@ impl Counters {
         }
     }
 
-    /// The page is written.
+    /// Sets the page's written bit.
     pub fn written(&mut self, place: Place) {
         let set = &mut self.sets[place.set];
         if let Some(way) = set.position(place.tag) {
@@ -246,7 +246,8 @@ impl Counters {
         }
     }
 
-    /// The counters of another set at each call; all have their turn, and none follows its neighbour.
+    /// Visits the counters of another set at each call. Calls cycle through all sets, and never visit neighbours in
+    /// succession.
     #[inline]
     pub fn expose(&mut self, mut act: impl FnMut(Seen)) {
         self.exposed = self.exposed.wrapping_add(1);
@@ -300,7 +301,7 @@ mod tests {
         for way in 0..WAYS as u16 {
             assert_eq!(check(&set, way), WAYS - 1 - usize::from(way));
         }
-        // One from the middle: it is written no more, the others are as before.
+        // One from the middle: its written bit is cleared, the others are unchanged.
         let at = set.position(10 << COUNT_BITS).unwrap();
         assert!(set.seen(at).is_written());
         set.bring_to_front(at, 10 << COUNT_BITS | 2, 3);

@@ -1,14 +1,16 @@
-//! What all instances learn together: how many reads a page in a given state brings, for the time that it stays.
+//! Model shared by all instances: hits per unit of residence time for each state of a page.
 //!
-//! The state of a page is what its counter shows: its class, whether it was written since its last read, the step of
-//! its count, its position by recency. The class rates pages without a history. It holds the share of the file's pages that are written between two reads,
-//! or marks the page as new: at the end of a growing file. In each state reads are counted, and the time that pages are in it: at
-//! regular intervals some pages are looked at. What a page brings from here on is reads by time, until it is best let go: one that
-//! is new is tried for a while, and goes if it does not come back. States that are rarely seen borrow: a count from the one below
-//! it, a class from all classes. A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
+//! The state of a page is the content of its counter: its class, whether it was written since its last read, the step
+//! of its count, and its position by recency. The class rates pages without a history. It encodes the share of the
+//! file's pages that are written between two reads, or marks the page as new: at the end of a growing file. For each
+//! state the model counts reads, and the time that pages spend in it, sampled at regular intervals. The score is reads
+//! per time from the current state on, up to the best eviction time. So a new page is tried for a while, and evicted if
+//! no read follows. Rare states borrow: a count from the next lower count, a class from all classes. A cached page
+//! without a counter has a state, too: how long it has been without one. The model learns these states in the same way.
 //!
-//! Instances count for themselves and tell the model from time to time, each when it can have the lock. What they read of it,
-//! the scores, is written once in a quarter of a cache size of reads: no line is hot.
+//! Each instance counts on its own and reports to the model at intervals, if it gets the lock without waiting.
+//! Instances read only the scores, which are written once in a quarter of a cache size of reads. So no cache line is
+//! contended.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
@@ -18,38 +20,38 @@ use super::state::{CELLS, CLASSES, LANES, NEW, ROWS, SPAN, SPANS, STATES, STEPS,
 use super::{numbers, shadow};
 use crate::page::{FileId, PageId, mix64};
 
-/// Ages of cached pages without a counter that are told apart.
+/// Distinguished ages of cached pages without a counter.
 pub(crate) const AGES: usize = 4;
-/// Files have a place by their hash.
+/// Slots for files, indexed by hash.
 const FILES: usize = 64;
 
-/// Scores are made anew after so many reads at least: that takes some 70,000 instructions.
+/// Minimum number of reads between two score updates. An update costs some 70,000 instructions.
 const LEAST_READS: u64 = 1024;
 
-/// What an instance has counted and not told yet.
+/// Counts of an instance since its last report.
 pub(crate) struct Tally {
     hits: Box<[u32; CELLS]>,
     time: Box<[u32; CELLS]>,
-    /// Pages of files that came back, and how many of them had been written.
+    /// Re-read pages by file, and how many of them had been written.
     returned: Box<[(u32, u32); FILES]>,
-    /// Reads of cached pages without a counter, and the time that pages stay so, by their age.
+    /// Reads of cached pages without a counter, and the time spent in that state, by age.
     forgotten: [(u32, f32); AGES],
-    /// Reads of the instance ever, and how many of them the model knows of.
+    /// All reads of the instance, and how many of them the model knows.
     reads: u64,
     told_reads: u64,
-    /// Reads that were compared with LRU, what LRU found, and what the policy found.
+    /// Reads that were compared with LRU, hits of LRU, and hits of the policy.
     pub compared: u32,
     pub recent: u32,
     pub ours: u32,
-    /// Pages for which the instance was planned, until that is told.
+    /// Planned pages of the instance, until reported.
     planned: u64,
-    /// Pages that are cached, without those whose group has a limit, and how many of them the model knows of.
+    /// Cached pages, except those of limited groups, and how many of them the model knows.
     pub cached: u64,
     told: u64,
 }
 
 impl Tally {
-    /// Of an instance that was planned for so many pages.
+    /// For an instance of `planned` pages.
     pub fn new(planned: u64) -> Tally {
         Tally {
             hits: Box::new([0; CELLS]),
@@ -67,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// A page in this state, or unknown, was read. How many reads the instance has counted ever.
+    /// Counts a read of a page in this state, or without a counter. Returns the instance's total number of reads.
     #[inline]
     pub fn read(&mut self, file: FileId, seen: Option<Seen>) -> u64 {
         if let Some(seen) = seen {
@@ -80,7 +82,7 @@ impl Tally {
         self.reads
     }
 
-    /// Reads that the model does not know of.
+    /// Reads that the model does not know yet.
     fn untold(&self) -> u64 {
         self.reads - self.told_reads
     }
@@ -90,19 +92,19 @@ impl Tally {
         self.time[seen.cell()] += 1;
     }
 
-    /// A cached page without a counter, of this age, was read.
+    /// Counts a read of a cached page without a counter, of this age.
     #[inline]
     pub fn forgotten_read(&mut self, age: u8) {
         self.forgotten[usize::from(age) % AGES].0 += 1;
     }
 
-    /// How many such reads were counted.
+    /// Number of such reads.
     #[cfg(test)]
     pub fn forgotten_reads(&self) -> u32 {
         self.forgotten.iter().map(|(reads, _)| reads).sum()
     }
 
-    /// A cached page without a counter was seen; `time` is in the unit of [`stays`](Self::stays).
+    /// Counts a sample of a cached page without a counter; `time` has the unit of [`stays`](Self::stays).
     #[inline]
     pub fn forgotten_stays(&mut self, age: u8, time: f32) {
         self.forgotten[usize::from(age) % AGES].1 += time;
@@ -115,24 +117,25 @@ fn place_of(file: FileId) -> usize {
 }
 
 pub(crate) struct Model {
-    /// By row and way: the bits of numbers not below 0, which are in order like the numbers.
+    /// By row and way: bit patterns of non-negative numbers, which are ordered like the numbers.
     scores: Box<[AtomicU32; ROWS * LANES]>,
-    /// The same of cached pages without a counter, by age.
+    /// Scores of cached pages without a counter, by age.
     forgotten: [AtomicU32; AGES],
     files: [File; FILES],
-    /// Pages at the end of a file that grows that are new.
+    /// Number of pages at the end of a growing file that count as new.
     new: u32,
-    /// Like scores and files it guards no other memory: `Relaxed` everywhere. The lock covers all writes but those of the ends of files.
+    /// Like scores and files, it guards no other memory: `Relaxed` everywhere. The lock covers all writes except those
+    /// of the files' ends.
     changing: AtomicBool,
-    /// Of each set of a shadow: what would be cached.
+    /// Number of ways of each shadow set that LRU would fill.
     ways: AtomicU8,
     pages: u64,
     learned: Mutex<Learned>,
 }
 
-/// The state of all files that share a place.
+/// State of all files that share a slot.
 struct File {
-    /// The highest page that was read.
+    /// The highest page number read.
     end: AtomicU32,
     grows: AtomicBool,
     /// Class of the pages that are not new.
@@ -144,23 +147,23 @@ struct Learned {
     time: [f64; CELLS],
     /// Hits and time of cached pages without a counter, by age.
     forgotten: [(f64, f64); AGES],
-    /// Of the pages that come back, those that had been written.
+    /// Share of written pages among the re-read ones.
     shares: [f64; FILES],
-    /// Ends of files at the last update of the scores, and their recent growth in pages.
+    /// Ends of files at the last score update, and their recent growth in pages.
     growth: [(u32, f64); FILES],
-    /// Since scores were made.
+    /// Reads since the last score update.
     reads: u64,
-    /// Pages of all instances: those planned, and those cached.
+    /// Pages of all instances: planned, and cached.
     planned: u64,
     cached: u64,
-    /// By how much LRU is ahead.
+    /// Lead of LRU over the policy.
     ahead: f64,
-    /// Reads since the change.
+    /// Reads since the working set changed.
     since: u64,
 }
 
 impl Model {
-    /// For a cache of so many pages.
+    /// For a cache of `pages` pages.
     pub fn new(pages: u64) -> Model {
         let model = Model {
             scores: Box::new([const { AtomicU32::new(0) }; ROWS * LANES]),
@@ -187,7 +190,7 @@ impl Model {
                 since: 0,
             }),
         };
-        // Nothing is known yet: who was read more often is worth more, and of those who was read last.
+        // Initial scores: a higher count wins, and among equal counts the more recent read.
         for row in 0..ROWS {
             for way in 0..WAYS {
                 let count = (row % STEPS) as f32;
@@ -206,7 +209,7 @@ impl Model {
         })
     }
 
-    /// Of a cached page without a counter, of this age.
+    /// Score of a cached page without a counter, of this age.
     #[inline]
     pub fn forgotten_score(&self, age: u8) -> f32 {
         let bits = &self.forgotten[usize::from(age) % AGES];
@@ -217,7 +220,7 @@ impl Model {
         self.scores[row * LANES + way].store(score.to_bits(), Ordering::Relaxed);
     }
 
-    /// The class of a page that is read.
+    /// Class of a page that is read.
     #[inline]
     pub fn class(&self, page: PageId) -> u8 {
         let file = &self.files[place_of(page.file)];
@@ -233,19 +236,20 @@ impl Model {
         }
     }
 
-    /// Whether the working set does.
+    /// Whether the working set is changing.
     #[inline]
     pub fn changing(&self) -> bool {
         self.changing.load(Ordering::Relaxed)
     }
 
-    /// How many ways of each set of a shadow LRU would fill with as many pages as are cached.
+    /// Number of ways of each shadow set that LRU would fill with the current number of cached pages.
     #[inline]
     pub fn ways(&self) -> usize {
         self.ways.load(Ordering::Relaxed).into()
     }
 
-    /// Takes over what an instance has counted, unless another one is at it: then it stays counted there. `full`: pages compete.
+    /// Takes over the counts of an instance. If another instance holds the lock, the counts stay in `tally`. `full`:
+    /// pages compete.
     pub fn hear(&self, tally: &mut Tally, full: bool) {
         let Some(mut learned) = self.learned.try_lock() else {
             return;
@@ -298,7 +302,7 @@ impl Model {
             }
             for (file, (before, growth)) in self.files.iter().zip(&mut learned.growth) {
                 let end = file.end.load(Ordering::Relaxed);
-                // The first end that is found is a baseline, not growth.
+                // The first observed end is a baseline, not growth.
                 let more = if *before > 0 { end - *before } else { 0 };
                 *growth = *growth * numbers::kept() + f64::from(more);
                 *before = end;
@@ -310,19 +314,19 @@ impl Model {
     }
 }
 
-/// Of pages that are not new, by the share of those of their file that were written before they came back.
+/// Class of pages that are not new, by the share of their file's pages that were written before the next read.
 fn class_of(share: f64) -> u8 {
     u8::from(share >= 0.25) + u8::from(share >= 0.75)
 }
 
 impl Learned {
-    /// Rounded up, so that a cache that is full as planned counts as full, although there is always a little room.
+    /// Rounded up, so that a cache at its planned size counts as full although a little room always remains.
     fn ways(&self) -> u64 {
         let all = shadow::WAYS as u64;
         (all * self.cached).div_ceil(self.planned.max(1)).min(all)
     }
 
-    /// Whether LRU is better now: `ahead` is by how much it was of late.
+    /// Detects when LRU is better: `ahead` is its lead since the last call.
     fn watch(&mut self, changing: &AtomicBool, pages: u64, full: bool, reads: u64, ahead: f64) {
         if !full {
             self.ahead = 0.0;
@@ -381,7 +385,7 @@ impl Learned {
         }
     }
 
-    /// Of each age, which borrows from all of them.
+    /// Scores by age; each age borrows from the mean of all.
     fn worth_of_forgotten(&self) -> [f32; AGES] {
         let all = self.forgotten.iter();
         let (hits, time) = all.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
@@ -391,7 +395,7 @@ impl Learned {
         })
     }
 
-    /// Hits and time of a row in all spans before each.
+    /// Hits and time of a row, summed over all spans before each span.
     fn sums_before(&self, row: usize) -> Sums {
         let mut sums = [(0.0, 0.0); SPANS_USED + 1];
         for span in 0..SPANS_USED {
@@ -403,20 +407,20 @@ impl Learned {
     }
 }
 
-/// Spans in which something is counted.
+/// Number of spans that have counts.
 const SPANS_USED: usize = WAYS.div_ceil(SPAN);
 
-/// Hits and time in all spans before each, and in all.
+/// Hits and time in all spans before each span, and in all spans.
 type Sums = [(f64, f64); SPANS_USED + 1];
 
-/// The most that a page brings for the time that it stays, from the begin of this span on until it is let go, which is at the best
-/// of the ends of spans: who has not come back by then makes room, so what comes later does not count against a page. `borrowed`:
-/// time for which `prior` speaks.
+/// The maximum of hits per time from the beginning of `span` until an eviction at the end of a span within the horizon.
+/// A page that is not read by then is evicted, so later spans do not count against it. `borrowed`: weight of `prior`,
+/// as a time.
 fn best_ahead(sums: &Sums, span: usize, borrowed: f64, prior: f64) -> f64 {
     let ends = &sums[span + 1..=(span + numbers::horizon()).min(SPANS_USED)];
     let (hits_before, time_before) = sums[span];
     let (more_hits, more_time) = (borrowed * prior - hits_before, borrowed - time_before);
-    // The greater of two ratios without dividing.
+    // Compares two ratios without a division.
     let (hits, time) = ends.iter().fold((0.0, 1.0), |best, end| {
         let (hits, time) = (end.0 + more_hits, end.1 + more_time);
         if hits * best.1 > best.0 * time {
@@ -440,7 +444,7 @@ mod tests {
         model.score(Some(seen(step, way)))
     }
 
-    /// As an instance reads and tells.
+    /// Reads and reports like an instance.
     fn read(model: &Model, tally: &mut Tally, reads: u64, state: Option<Seen>) {
         for _ in 0..reads {
             tally.read(FileId(1), state);
@@ -461,10 +465,10 @@ mod tests {
         let model = Model::new(1000);
         let mut tally = Tally::new(1000);
         for _ in 0..40 {
-            // Pages that were read three times stay as long as others, and come back ten times as often.
+            // Pages that were read three times stay as long as others, and are re-read ten times as often.
             for (step, reads) in [(1, 20), (3, 200)] {
                 (0..400).for_each(|_| tally.stays(seen(step, 8)));
-                // Who does not come back by then does not come at all.
+                // Later reads never happen.
                 (0..400).for_each(|_| tally.stays(seen(step, 16)));
                 read(&model, &mut tally, reads, Some(seen(step, 8)));
             }
@@ -472,10 +476,10 @@ mod tests {
         let (one, three) = (score(&model, 1, 8), score(&model, 3, 8));
         assert!((0.04..0.07).contains(&one), "{one}");
         assert!((0.4..0.6).contains(&three), "{three}");
-        // What is still to come counts, what is over does not.
+        // Future hits count, past ones do not.
         assert!(score(&model, 3, 2) > 0.4);
         assert!(score(&model, 3, 14) < 0.1);
-        // What was never seen borrows from the count below it.
+        // An unseen state borrows from the next lower count.
         assert!(score(&model, 4, 8) > 0.3);
         assert_eq!(model.score(None), 0.0);
     }
@@ -538,7 +542,7 @@ mod tests {
         one.cached = 500;
         model.hear(&mut one, true);
         assert_eq!(model.ways(), 16);
-        // Another share of the pages falls on each instance.
+        // The instances now have unequal shares of the pages.
         (one.cached, two.cached) = (1150, 840);
         model.hear(&mut one, true);
         model.hear(&mut two, true);

@@ -1,5 +1,5 @@
-//! The numbers of the policy that were chosen by trying. That none hangs on one stream is shown by the example `leave_one_out` of `replay`,
-//! for which they can be changed: with the feature `tuning`, which no library that is used has.
+//! Constants of the policy, found by experiment. The example `leave_one_out` of `replay` shows that no constant depends
+//! on a single trace. The feature `tuning` makes them variable for this; no library in production has it.
 
 macro_rules! numbers {
     ($($(#[$meaning:meta])* $name:ident: $kind:ty = $now:expr;)*) => {
@@ -12,11 +12,11 @@ macro_rules! numbers {
         mod given {
             use std::sync::atomic::{AtomicU64, Ordering};
 
-            /// A number that can be changed; who reads it sees one value or the other.
+            /// A number that can be changed. A concurrent reader sees the old or the new value.
             struct Number {
                 name: &'static str,
                 now: f64,
-                /// The bits of what it was changed to.
+                /// Bits of the changed value.
                 bits: AtomicU64,
             }
 
@@ -35,12 +35,12 @@ macro_rules! numbers {
                 f64::from_bits(bits.load(Ordering::Relaxed)) as $kind
             })*
 
-            /// All of them, with their usual values.
+            /// All numbers with their default values.
             pub fn all() -> impl Iterator<Item = (&'static str, f64)> {
                 NUMBERS.iter().map(|number| (number.name, number.now))
             }
 
-            /// Changes one for the whole process, from the next cache on. Names come from [`all`].
+            /// Changes one number for the whole process, from the next cache on. [`all`] lists the names.
             pub fn set(name: &str, value: f64) {
                 let found = NUMBERS.iter().find(|number| number.name == name);
                 let number = found.expect("a name of theirs");
@@ -55,35 +55,36 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// How much more a page must be worth than the one that goes: a write costs something.
+    /// Minimum ratio of the candidate's score to the victim's, because an insertion costs a write.
     margin: f32 = 1.5;
-    /// Of what victims were worth of late: below this part a search is hopeless, and made once in so many.
+    /// A score below this part of the victims' recent average is hopeless: only one search in `tried_once_in` is made.
     hopeless: f32 = 0.5;
     tried_once_in: u32 = 8;
-    /// So many victims make the moving average.
+    /// Victims in the moving average.
     victims_averaged: f32 = 128.0;
-    /// Entries that a search should see.
+    /// Number of entries that a search should see.
     seen: usize = 4;
-    /// A counter is halved once in so many reads for each page.
+    /// Reads per page between two halvings of a counter.
     ageing: u64 = 10;
-    /// Spans ahead within which a page must come back. From 14 ways to all, hits are alike; who comes back later may be a scan.
+    /// Number of spans ahead within which a page must be read again. Beyond 14 ways the hits are alike; later reads may
+    /// be a scan.
     horizon: usize = 4;
-    /// Time for which the count below speaks, and for which all classes do.
+    /// Weight, as a time, of the next lower count and of all classes.
     borrowed: f64 = 30.0;
     borrowed_of_classes: f64 = 20.0;
-    /// What is left of the sums after they were looked at.
+    /// Remaining part of the sums after a score update.
     kept: f64 = 0.95;
-    /// Parts of a cache size of reads after which scores are made anew.
+    /// Number of score updates per cache size of reads.
     part: u64 = 4;
-    /// Pages at the end of a file that grows are new: so many, as a part of the cache.
+    /// Number of pages at the end of a growing file that count as new, as a part of the cache.
     new: f64 = 0.5;
-    /// A file grows by this part of its pages at least while sums fade.
+    /// Minimum growth of a growing file, as a part of its pages, while the sums fade.
     grown: f64 = 0.005;
-    /// So many pages that come back make the share of their file.
+    /// Re-read pages in the moving average of a file's share.
     returned_averaged: f64 = 1024.0;
-    /// What LRU may find more than the policy, for each read that is compared, and what it must have found more altogether.
+    /// Tolerated lead of LRU per compared read, and the accumulated lead that proves a change.
     slack: f64 = 0.03;
     shown: f64 = 32.0;
-    /// Cache sizes of reads for which recency alone counts after that.
+    /// Duration, in cache sizes of reads, of the pure LRU mode after a change.
     change: u64 = 3;
 }

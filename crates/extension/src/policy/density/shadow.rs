@@ -1,17 +1,17 @@
-//! What LRU would hit: tags of one page in eight in order of recency, as many as an eighth of the pages that fit.
+//! Shadow of LRU, to count its hits: tags of one page in eight by recency, for an eighth of the pages that fit.
 //!
-//! While LRU finds more than the policy does, what the policy has learned is of no use: the working set is another one. Where
-//! fewer pages fit than planned, LRU has no more of them: only as many ways of each set count.
-//! Memory: a quarter of a byte for each page of the cache.
+//! If LRU finds more pages than the policy, the working set has changed, and the learned scores are useless. Where
+//! fewer pages fit than planned, LRU gets only those: a matching number of ways per set counts. Memory: a quarter of a
+//! byte for each page of the cache.
 
 use std::io;
 
 use crate::memory::{Mapped, Zeroable, in_pages};
 
-/// Of a set, most recently read first.
+/// Tags of a set, most recently read first.
 pub(crate) const WAYS: usize = 32;
 const SET_BYTES: u64 = 64;
-/// One page in so many.
+/// The shadow tracks one page in this many.
 const ONE_IN: u64 = 8;
 
 #[repr(C, align(64))]
@@ -20,11 +20,11 @@ struct Set([u16; WAYS]);
 // SAFETY: integers; zero is the empty set.
 unsafe impl Zeroable for Set {}
 
-/// What LRU would have found.
+/// Result of a read in LRU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Recency {
     Absent,
-    /// It was the last page of its set that was read: nothing came between.
+    /// The page was the last one read in its set.
     Front,
     Present,
 }
@@ -49,13 +49,13 @@ impl Shadow {
         self.0.memory_bytes()
     }
 
-    /// `mixed`: of the page's identity. The lowest twelve bits are for counters.
+    /// `mixed`: mixed identity of the page. Counters use its lowest twelve bits.
     #[inline]
     pub fn follows(mixed: u64) -> bool {
         (mixed >> 12) % ONE_IN == 0
     }
 
-    /// A page that it follows is read. LRU has the pages of the first `ways` of each set.
+    /// Records a read of a tracked page. LRU has the pages of the first `ways` ways of each set.
     pub fn read(&mut self, mixed: u64, ways: usize) -> Recency {
         let sets = self.0.len() as u64;
         let set = &mut self.0[(((mixed >> 32) * sets) >> 32) as usize].0;

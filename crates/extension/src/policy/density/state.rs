@@ -1,22 +1,23 @@
-//! The states of a page that are told apart: what a counter shows, and how what they bring is laid out.
+//! Distinguished states of a page, derived from its counter, and the layout of their statistics.
 
 pub(crate) const WAYS: usize = 26;
 /// Ways that share a cell.
 pub(crate) const SPAN: usize = 4;
 pub(crate) const CLASS_BITS: usize = 2;
 pub(crate) const CLASSES: usize = 1 << CLASS_BITS;
-/// The class of pages at the end of a file that grows. The others say how many of the pages of its file are written before they come back.
+/// Class of pages at the end of a growing file. The other classes are the share of the file's pages that are written
+/// between two reads.
 pub(crate) const NEW: u8 = CLASSES as u8 - 1;
 pub(crate) const STEPS: usize = 8;
-/// Of a class: written or not, and the step of the count.
+/// States of a class: written bit and step of the count.
 pub(crate) const STATES: usize = 2 * STEPS;
 pub(crate) const ROWS: usize = CLASSES * STATES;
-/// Cells of a row, of which the last is never used.
+/// Cells per row. The last one is unused.
 pub(crate) const SPANS: usize = 8;
 pub(crate) const CELLS: usize = ROWS * SPANS;
 pub(crate) const LANES: usize = 32;
 
-/// A counter as scores see it.
+/// The part of a counter that determines the score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// Class of the page, written or not, step of the count: below [`ROWS`].
@@ -25,7 +26,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The cell in which it is counted.
+    /// Index of its statistics.
     #[inline]
     pub fn cell(self) -> usize {
         self.row % ROWS * SPANS + self.way % LANES / SPAN

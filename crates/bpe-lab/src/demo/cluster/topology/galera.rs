@@ -1,4 +1,4 @@
-//! Galera: one node is written to. Those that are left notice by themselves that it is gone.
+//! Galera with writes to one node only. The remaining nodes detect its death.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::demo::tools::in_path;
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 /// # Errors
-/// When Galera, or what its nodes call, is not installed.
+/// Galera, or a program that its nodes call, is not installed.
 pub fn require() -> Result<()> {
     const COPYING: &str = "wsrep_sst_mariabackup";
     let is_there = Path::new(PROVIDER).is_file()
@@ -41,7 +41,7 @@ pub fn options(wiring: &Wiring, node: usize) -> Vec<String> {
         format!("--wsrep-node-address=127.0.0.1:{}", own.group),
         format!("--wsrep-node-incoming-address=127.0.0.1:{}", own.clients),
         "--wsrep-slave-threads=4".into(),
-        // All nodes begin with the same data, so nothing is copied; but a node asks for a copy in case.
+        // All nodes start with the same data, so nothing is copied. A node needs a copy method anyway.
         "--wsrep-sst-method=mariabackup".into(),
         "--wsrep-sst-auth=copies:x".into(),
         format!(
@@ -52,8 +52,8 @@ pub fn options(wiring: &Wiring, node: usize) -> Vec<String> {
     ]
 }
 
-/// Programs that Debian's package of the server has and that of its core does not: `scripts/install-dependencies galera` unpacks
-/// them there.
+/// Directory of programs that Debian has in the server package and not in its core package. `scripts/install-dependencies
+/// galera` unpacks them there.
 pub fn programs() -> Option<PathBuf> {
     root::tools().ok()
 }
@@ -74,7 +74,7 @@ pub fn wait_until_synced(server: &Server) -> Result<()> {
     })
 }
 
-/// Until the cluster has found that a node is missing, and goes on without it.
+/// Waits until the cluster has expelled the dead node, and continues without it.
 pub fn wait_for_the_others(standby: &Server) -> Result<()> {
     wait_until("a cluster without the dead node", || {
         let status = standby.status("wsrep\\_%")?;

@@ -1,4 +1,4 @@
-//! Group Replication with a single primary: the members that are left elect the next one, by weight.
+//! Group Replication with a single primary: the remaining members elect the next one, by weight.
 
 use anyhow::Result;
 use mysql::prelude::Queryable;
@@ -7,7 +7,7 @@ use private_server::Server;
 use super::wiring::{Wiring, run, wait_until};
 
 const GROUP: &str = "0b6f2c1e-91d7-4a53-8a3f-6a4c8e2f7b10";
-/// How much a member is wished for as the next primary. The second one is the standby.
+/// Election weights of the members. The second one is the standby.
 const WEIGHTS: [u32; 3] = [50, 90, 10];
 
 pub fn options(wiring: &Wiring, node: usize) -> Vec<String> {
@@ -40,7 +40,7 @@ pub fn prepare(server: &Server) -> Result<()> {
     let statements = [
         "CREATE USER members@'%' IDENTIFIED BY 'x'",
         "GRANT REPLICATION SLAVE, BACKUP_ADMIN, CONNECTION_ADMIN, GROUP_REPLICATION_STREAM ON *.* TO members@'%'",
-        // What was done so far is in every copy.
+        // Every copy contains the changes so far.
         "RESET BINARY LOGS AND GTIDS",
     ];
     run(server, &statements)
@@ -68,7 +68,7 @@ pub fn join(node: usize, server: &Server) -> Result<()> {
     })
 }
 
-/// Until this server is the primary and accepts writes.
+/// Waits until this server is the primary and accepts writes.
 pub fn wait_for_the_election(server: &Server) -> Result<()> {
     wait_until("the member is the primary", || {
         let primary = server.value(

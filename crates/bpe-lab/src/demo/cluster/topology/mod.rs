@@ -1,4 +1,4 @@
-//! How servers become a cluster, and who takes over. Each kind of cluster is a file; here is what is asked of them.
+//! Forms clusters and promotes standbys. Each kind of cluster is a file; this module has the common interface.
 
 mod galera;
 mod group;
@@ -14,7 +14,7 @@ use super::name::ClusterName;
 use wiring::Wiring;
 
 /// # Errors
-/// When this machine lacks something for such a cluster.
+/// This machine lacks a requirement of the cluster.
 pub fn require(name: ClusterName) -> Result<()> {
     match name {
         ClusterName::Galera => galera::require(),
@@ -23,7 +23,7 @@ pub fn require(name: ClusterName) -> Result<()> {
 }
 
 impl ClusterName {
-    /// Options of a node beyond those of every demonstration.
+    /// Options of a node in addition to the common ones.
     pub fn options(self, wiring: &Wiring, node: usize) -> Vec<String> {
         let mut options = vec![
             format!("--server-id={}", node + 1),
@@ -31,7 +31,7 @@ impl ClusterName {
             "--binlog-format=ROW".into(),
         ];
         if !wiring.flavour.is_mysql() {
-            // By which the statements of `bpe warm` are counted; MySQL does so always.
+            // Counts the statements of `bpe warm` by account; MySQL always does.
             options.push("--userstat=ON".into());
         }
         options.extend(match self {
@@ -42,7 +42,7 @@ impl ClusterName {
         options
     }
 
-    /// Where programs lie that its servers call, beside those in $PATH.
+    /// Directory of programs that its servers call, in addition to $PATH.
     pub fn programs(self) -> Option<PathBuf> {
         match self {
             ClusterName::Galera => galera::programs(),
@@ -50,7 +50,7 @@ impl ClusterName {
         }
     }
 
-    /// More of them, for the first start of the first node.
+    /// Additional options for the first start of the first node.
     pub fn first_start(self) -> &'static [&'static str] {
         match self {
             ClusterName::Galera => &["--wsrep-new-cluster"],
@@ -58,10 +58,10 @@ impl ClusterName {
         }
     }
 
-    /// Accounts and all else that every node has, on the server whose files they are copied from.
+    /// Creates the accounts and tables of every node, on the server whose files are copied.
     ///
     /// # Errors
-    /// Those of the server.
+    /// A statement fails.
     pub fn prepare(self, server: &Server) -> Result<()> {
         server.sql(
             "CREATE TABLE sbtest.alive (id INT PRIMARY KEY, moment TIMESTAMP(6)) ENGINE=InnoDB",
@@ -73,10 +73,10 @@ impl ClusterName {
         }
     }
 
-    /// A node has been started; the ones before it run.
+    /// Call after a node was started; the earlier ones run.
     ///
     /// # Errors
-    /// When it does not become part of the cluster.
+    /// The node does not join the cluster.
     pub fn join(self, wiring: &Wiring, node: usize, server: &Server) -> Result<()> {
         match self {
             ClusterName::Replicas => replicas::join(wiring, node, server),
@@ -85,10 +85,11 @@ impl ClusterName {
         }
     }
 
-    /// The primary has died: returns when `standby` accepts writes in its place. `dead` is how clients reached the primary.
+    /// Call after the primary has died. Returns when `standby` accepts writes in its place. `dead` is the clients' address
+    /// of the primary.
     ///
     /// # Errors
-    /// When it does not.
+    /// The promotion fails.
     pub fn promote(self, dead: &Path, standby: &Server) -> Result<()> {
         match self {
             ClusterName::Replicas => replicas::promote(dead, standby)?,

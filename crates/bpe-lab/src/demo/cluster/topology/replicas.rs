@@ -1,4 +1,4 @@
-//! Asynchronous replication by GTID: the demonstration itself promotes the standby, as a tool like Orchestrator does.
+//! Asynchronous replication by GTID. The demonstration promotes the standby, as a tool like Orchestrator does.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,10 +10,10 @@ use private_server::Server;
 
 use super::wiring::{Wiring, run, wait_until};
 
-/// The primary is taken for dead after so many attempts to reach it, at this distance.
+/// The primary counts as dead after this many failed attempts, at this interval.
 const ATTEMPTS: u32 = 3;
 const DISTANCE: Duration = Duration::from_millis(500);
-/// Seconds that one question may take whether a replica has come to a position.
+/// Timeout of one query for a replica's position, seconds.
 const SLICE: u32 = 1;
 
 pub fn options(wiring: &Wiring) -> Vec<String> {
@@ -38,7 +38,7 @@ pub fn prepare(server: &Server) -> Result<()> {
         "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
     ];
     run(server, &account)?;
-    // What was done so far is in every copy.
+    // Every copy contains the changes so far.
     run(
         server,
         &[match server.flavour().is_mysql() {
@@ -53,8 +53,8 @@ pub fn join(wiring: &Wiring, node: usize, server: &Server) -> Result<()> {
         return Ok(());
     }
     server.sql("SET GLOBAL read_only = ON")?;
-    // The standby follows the primary, and the third node the standby: so it has nothing that the standby lacks when that is
-    // promoted, and goes on following it.
+    // The standby follows the primary, and the third node follows the standby. So the third node is never ahead of the
+    // promoted standby, and continues to follow it.
     let port = wiring.ports[node - 1].clients;
     let is_mysql = server.flavour().is_mysql();
     let (change, start) = match is_mysql {

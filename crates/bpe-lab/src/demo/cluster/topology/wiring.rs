@@ -1,4 +1,4 @@
-//! How the nodes of a cluster are connected, and what all kinds of clusters use.
+//! Connections between the nodes, and helpers of all kinds of clusters.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use private_server::{Flavour, Server};
 
 use crate::demo::cluster::name::NODES;
 
-/// Of a node: for clients, for the cluster, and for what a node has missed.
+/// Ports of a node: for clients, for the cluster, and for catching up.
 #[derive(Clone, Copy, Default)]
 pub struct Ports {
     pub clients: u16,
@@ -15,12 +15,12 @@ pub struct Ports {
     pub missed: u16,
 }
 
-/// How long servers may take to find each other, or to catch up.
+/// Timeout for servers to find each other, or to catch up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is looked whether they have.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What all nodes know of each other.
+/// Settings that all nodes share.
 pub struct Wiring {
     pub flavour: Flavour,
     pub ports: [Ports; NODES],

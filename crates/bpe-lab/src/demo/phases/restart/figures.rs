@@ -1,32 +1,32 @@
-//! What is kept of restarts, and what is computed of it.
+//! Measurements of restarts, and derived values.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::second::{Second, hit_ratio};
 
-/// Seconds after the first query that show what the cache has kept.
+/// Seconds after the first query for measuring the recovered cache.
 pub const FIRST: usize = 5;
-/// Goal: this much of the hit ratio before, percent, in these seconds.
+/// Goal: percent of the previous hit ratio in these seconds.
 pub const HITS: f64 = 95.0;
-/// Goal: this much of the throughput before, percent ...
+/// Goal: percent of the previous throughput ...
 pub const THROUGHPUT: f64 = 90.0;
-/// ... so many seconds after the server accepts connections.
+/// ... this many seconds after the server accepts connections.
 pub const WITHIN: f64 = 5.0;
-/// So many seconds in a row have it on average, lest a single lucky one count.
+/// Consecutive seconds whose average must reach it, so that a single outlier does not count.
 const STEADY: usize = 3;
 
-/// Status variables about the cache of the process before, without `Bpe_`: pages found, trusted, and loaded from the list of those
-/// that were not proven. A library that keeps nothing has none of them.
+/// Status variables of the recovered cache, without `Bpe_`: pages found, pages trusted, and pages loaded from the list of
+/// unproven ones. A library without persistence has none of them.
 pub const TOLD: [&str; 3] = ["pages_inherited", "pages_trusted", "warm_pages_loaded"];
 
-/// How a server comes to its end, and with what it starts.
+/// How a server ends, and its cache at the next start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// Stopped, and started.
+    /// Stopped and started.
     #[default]
     Clean,
-    /// Killed, and started.
+    /// Killed and started.
     Kill,
     /// Stopped, and started with an empty cache.
     Cold,
@@ -44,24 +44,24 @@ pub struct Restart {
     pub how: How,
     /// The load before. `t` counts from its beginning.
     pub before: Vec<Second>,
-    /// Bytes in the cache at the end of it.
+    /// Bytes in the cache at its end.
     pub cached: u64,
-    /// Seconds that the server took to end.
+    /// Duration of the shutdown, seconds.
     pub stop: f64,
-    /// Seconds from the start command until it answered a client, InnoDB's recovery included.
+    /// Seconds from the start command until the server answered a client, including InnoDB's recovery.
     pub start: f64,
-    /// Seconds from then on until the first query of the load.
+    /// Seconds from then until the first query of the load.
     pub first_query: f64,
     /// The load after. `t` counts from when the server answered.
     pub after: Vec<Second>,
-    /// Status at the end of the load after, by the names of [`TOLD`]: by then the server has opened its files.
+    /// Status at the end of the load after, by the names of [`TOLD`]: the server has opened its files by then.
     pub told: Vec<(String, u64)>,
 }
 
 impl How {
     pub const ALL: [How; 3] = [How::Clean, How::Kill, How::Cold];
 
-    /// For people.
+    /// Title for the report.
     pub fn title(self) -> &'static str {
         match self {
             How::Clean => "clean restart",
@@ -70,7 +70,7 @@ impl How {
         }
     }
 
-    /// In the name of a log.
+    /// Component of a log's name.
     pub fn name(self) -> &'static str {
         match self {
             How::Clean => "clean",
@@ -79,7 +79,7 @@ impl How {
         }
     }
 
-    /// What is being done.
+    /// Progress message.
     pub fn ending(self) -> &'static str {
         match self {
             How::Kill => "killing the server",
@@ -88,18 +88,18 @@ impl How {
     }
 }
 
-/// Queries a second, on average; 0 of no seconds.
+/// Average queries per second; 0 for an empty slice.
 pub fn qps(of: &[Second]) -> f64 {
     of.iter().map(|one| one.qps).sum::<f64>() / of.len().max(1) as f64
 }
 
-/// In percent; None of nothing.
+/// Percentage; `None` if `whole` is 0.
 pub fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part * 100.0 / whole)
 }
 
 impl Restart {
-    /// Nothing measured yet.
+    /// An empty measurement.
     pub fn of(how: How) -> Restart {
         Restart {
             how,
@@ -107,28 +107,28 @@ impl Restart {
         }
     }
 
-    /// Queries a second before.
+    /// Queries per second before the restart.
     pub fn qps_before(&self) -> f64 {
         qps(&self.before)
     }
 
-    /// Percent.
+    /// Hit ratio before the restart, percent.
     pub fn hits_before(&self) -> f64 {
         hit_ratio(&self.before)
     }
 
-    /// The first seconds after the first query, and the others.
+    /// Splits the load after into the first seconds and the rest.
     pub fn parts(&self) -> (&[Second], &[Second]) {
         self.after.split_at(self.after.len().min(FIRST))
     }
 
-    /// Hit ratio of the first seconds in percent of that before.
+    /// Hit ratio of the first seconds, percent of the previous one.
     pub fn hits_kept(&self) -> Option<f64> {
         share(hit_ratio(self.parts().0), self.hits_before())
     }
 
-    /// When, in seconds after the server accepted connections, the throughput was there again: the end of the first second
-    /// that has it, and has it on average with the two after it.
+    /// Seconds from accepting connections until the throughput recovered: the end of the first second with the throughput,
+    /// if the average with the two following seconds reaches it, too.
     pub fn back_after(&self) -> Option<f64> {
         let goal = self.qps_before() * THROUGHPUT / 100.0;
         let mut windows = self.after.windows(STEADY);
@@ -136,7 +136,7 @@ impl Restart {
         Some(found[0].t)
     }
 
-    /// The throughput's return in words.
+    /// Describes the throughput's recovery.
     pub fn back(&self) -> String {
         match self.back_after() {
             Some(seconds) => format!("was back after {seconds:.1} s"),
@@ -144,12 +144,12 @@ impl Restart {
         }
     }
 
-    /// Seconds that were measured after the server accepted connections.
+    /// Seconds measured after the server accepts connections.
     pub fn measured(&self) -> f64 {
         self.after.last().map_or(0.0, |last| last.t)
     }
 
-    /// One of them.
+    /// Value of one of [`TOLD`].
     pub fn told(&self, name: &str) -> Option<u64> {
         let found = self.told.iter().find(|(key, _)| key == name)?;
         Some(found.1)
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// 1,000 QPS and 80 % before; then these QPS and hits, a second each, from 0.5 s on.
+    /// 1,000 QPS and 80 % before; then these QPS and hits, one second each, from 0.5 s on.
     fn restart(after: &[(f64, u64)]) -> Restart {
         let after = after.iter().zip(1..);
         Restart {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(warm.hits_kept(), Some(95.0));
         assert_eq!(share(qps(warm.parts().0), warm.qps_before()), Some(85.0));
         assert_eq!(warm.parts().1.len(), 1);
-        // Fewer seconds than these.
+        // Fewer seconds than the first part has.
         assert_eq!(restart(&[(100.0, 40)]).hits_kept(), Some(50.0));
         let nothing = Restart::default();
         assert_eq!((nothing.hits_kept(), share(0.0, 0.0)), (None, None));
@@ -209,12 +209,12 @@ mod tests {
             restart(&after).back_after()
         };
         assert_eq!(back(&[900.0, 900.0, 900.0]), Some(1.5));
-        // One lucky second is none.
+        // A single fast second does not count.
         assert_eq!(back(&[950.0, 500.0, 600.0, 920.0, 900.0, 930.0]), Some(4.5));
-        // One below it among others is no matter, but it is not the first.
+        // One slow second among others is allowed, but not as the first.
         assert_eq!(back(&[850.0, 1000.0, 1000.0, 800.0, 0.0]), Some(2.5));
         assert_eq!(back(&[899.0; 20]), None);
-        // Two seconds say nothing.
+        // Two seconds are not enough.
         assert_eq!(back(&[950.0, 950.0]), None);
         assert_eq!(back(&[]), None);
     }

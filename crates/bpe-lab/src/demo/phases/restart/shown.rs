@@ -1,4 +1,4 @@
-//! Restarts as table and report show them.
+//! Presentation of restarts in table and report.
 
 use bpe_command::size;
 
@@ -13,7 +13,7 @@ const POOL: &str = "InnoDB's own pool is as the servers' defaults leave it: a cl
 const NOTHING_TOLD: &str = "This bpe.so does not say what it has kept. An extension that keeps nothing starts cold every \
                             time.";
 
-/// Whether a goal is reached, in words; nothing of a cold start.
+/// Whether a goal is reached, in words; empty for a cold start.
 fn goal(how: How, reached: bool) -> &'static str {
     match (how, reached) {
         (How::Cold, _) => "",
@@ -23,7 +23,7 @@ fn goal(how: How, reached: bool) -> &'static str {
 }
 
 impl Restart {
-    /// A sentence.
+    /// The sentence below the table.
     fn note(&self) -> String {
         let how = self.how;
         let begin = match how {
@@ -43,7 +43,7 @@ impl Restart {
         )
     }
 
-    /// Its column.
+    /// The column of a restart.
     fn cells(&self) -> Vec<String> {
         let (first, rest) = self.parts();
         let before = self.qps_before();
@@ -71,7 +71,7 @@ impl Restart {
     }
 }
 
-/// What the cells are, and the goals.
+/// Names of the rows, and the goals.
 fn names() -> Vec<(String, String)> {
     let name = |name: String| (name, String::new());
     let least = |percent: f64| format!("{percent:.0}\u{a0}% or more");
@@ -103,7 +103,7 @@ impl Restarts {
         self.restarts.iter().find(|one| one.how == how)
     }
 
-    /// What it means.
+    /// The conclusion, in a sentence.
     fn meaning(&self) -> Option<String> {
         let first = |how| Some(qps(self.of(how)?.parts().0));
         let (clean, kill, cold) = (first(How::Clean)?, first(How::Kill)?, first(How::Cold)?);
@@ -135,7 +135,7 @@ impl Restarts {
         self.restarts.iter().map(one).collect()
     }
 
-    /// Values of the seconds before and after, without the time between.
+    /// Values of the seconds before and after, without the outage.
     fn around(
         &self,
         title: &str,
@@ -164,7 +164,7 @@ impl Restarts {
         }
     }
 
-    /// The throughput in percent of that before.
+    /// The throughput in percent of the previous one.
     fn shares(&self) -> Chart {
         let points = |one: &Restart| {
             let before = one.qps_before();
