@@ -168,8 +168,9 @@ impl Warming {
         let files = files_by_name();
         let known = names.iter().map(|name| {
             let file = files.get(name)?;
-            let (_, pages) = CORE.open_pages(file)?;
+            // The length in pages takes the page size, which may have to be learned.
             let page_size = load::size_of(file, &self.heads);
+            let (_, pages) = CORE.open_pages(file)?;
             Some(json!({ "page_size": page_size, "pages": pages }))
         });
         Ok(json!({ "files": known.collect::<Vec<_>>() }))
