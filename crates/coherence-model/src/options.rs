@@ -73,7 +73,7 @@ pub enum Life {
     Late,
     /// The extension is off when the server starts.
     Off,
-    /// Takes over, and leaves nothing: `bpe_persist` is off.
+    /// Takes over, and leaves nothing: `bpe_persist_path` is empty.
     Unkept,
     /// Takes over and stops, without a look at any file: as the server's own program does that only shows its help, or recovers.
     Brief,

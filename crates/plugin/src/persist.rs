@@ -55,8 +55,9 @@ pub const PATIENCE: Duration = image::PATIENCE;
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
     if settings::persist_path().is_none() {
-        // What was persisted before it was switched off.
+        // Earlier settings may have persisted state, here or in another directory.
         remove(&owner);
+        owned_files::remove_persisted(owner);
         return false;
     }
     if !early {
