@@ -39,6 +39,7 @@ fn killed_in_each_mode(place: &Place) -> Outcome {
         &["--innodb-flush-method=fsync"],
         &["--innodb-flush-method=O_DIRECT_NO_FSYNC"],
         &["--innodb-doublewrite=OFF", "--innodb-flush-neighbors=0"],
+        &["--bpe-bypass-timeout=3600"],
     ]
     .into_iter()
     .chain(of_one.iter().copied())

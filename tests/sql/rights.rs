@@ -11,7 +11,7 @@ use integration_tests::{Outcome, Place, Server, Suite, sql};
 
 const CACHE: u64 = 64 << 20;
 const DENIED: u16 = 1227;
-const PRIVILEGED: [&str; 12] = [
+const PRIVILEGED: [&str; 17] = [
     "trace-start",
     "trace-next 0123456789abcdef 0",
     "trace-stop",
@@ -23,6 +23,11 @@ const PRIVILEGED: [&str; 12] = [
     "warm-load 0",
     "warm-status",
     "warm-nonsense",
+    "nonsense",
+    " trace-start",
+    " verify-stop",
+    "Verify-start",
+    "trace-start ",
     "heat-prints 0123456789abcdef0123456789abcdef []",
 ];
 

@@ -72,7 +72,7 @@ pub enum Life {
     Late,
     /// Starts with the extension off.
     Off,
-    /// Recovers, and persists nothing: `bpe_persist` is off.
+    /// Recovers, and persists nothing: `bpe_persist_path` is empty.
     Unkept,
     /// Recovers and stops without touching any file, as the server's program does for its help text or for recovery only.
     Brief,

@@ -386,7 +386,7 @@ impl Device {
         };
         if self.unbounded.load(Ordering::Relaxed) {
             text.push_str(
-                "; the kernel gives no asynchronous reads of it, so nobody stops waiting for one",
+                "; the kernel gives no asynchronous reads of it, so reads have no timeout",
             );
         }
         if self.health.answers() {

@@ -60,6 +60,17 @@ pub fn note(owner: OwnerIdentity, data: &Path, cache_files: Vec<PathBuf>) {
     drop(swept);
 }
 
+/// Removes the state that former settings persisted. Call when persistence is off.
+pub fn remove_persisted(owner: OwnerIdentity) {
+    let former = read(&plan::data_directory()).unwrap_or_default();
+    let stem = plan::stem(&owner);
+    for folder in former.iter().filter(|path| path.is_dir()) {
+        // The sweep after the next opening reports an error.
+        let removed = sweep(folder, owner, &stem).unwrap_or_default();
+        removed.iter().for_each(|path| told(path));
+    }
+}
+
 /// Removes the list. Call when none of its files is left.
 pub fn forget() {
     let _ = std::fs::remove_file(plan::data_directory().join(NAME));

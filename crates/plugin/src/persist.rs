@@ -55,8 +55,9 @@ pub const PATIENCE: Duration = image::PATIENCE;
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
     if settings::persist_path().is_none() {
-        // State persisted before `bpe_persist_path` was emptied.
+        // Earlier settings may have persisted state, here or in another directory.
         remove(&owner);
+        owned_files::remove_persisted(owner);
         return false;
     }
     if !early {

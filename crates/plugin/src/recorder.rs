@@ -108,7 +108,7 @@ impl Recordings {
 
     /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for an unknown one.
     pub fn answer(&'static self, argument: &str) -> Option<Value> {
-        let mut words = argument.split_ascii_whitespace();
+        let mut words = argument.split(' ');
         let result = match (words.next()?, words.next(), words.next(), words.next()) {
             ("trace-start", None, None, None) => {
                 settings::check_installed().and_then(|()| self.begin())
@@ -147,7 +147,7 @@ impl Recordings {
             self.give_back(&mut session);
             return Err(format!("cannot start a thread for the recording: {error}"));
         }
-        Linux.note("a recording of page reads and writes begins");
+        Linux.warning("a recording of page reads and writes begins");
         Ok(json!({
             "recording": name,
             "lease_seconds": LEASE.as_secs(),

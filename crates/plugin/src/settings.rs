@@ -223,9 +223,9 @@ pub fn read_timeout() -> Option<Duration> {
 /// returns a warning.
 pub fn take_former_persist() -> Option<String> {
     let former = text_of(&PERSIST_PATH);
-    let meant = match former.as_str() {
-        "off" => c"",
-        "restart" => DEFAULT_PERSIST_PATH,
+    let meant = match former.to_ascii_lowercase().as_str() {
+        "off" | "0" => c"",
+        "restart" | "1" => DEFAULT_PERSIST_PATH,
         _ => return None,
     };
     PERSIST_PATH.store(intern(meant), Ordering::SeqCst);

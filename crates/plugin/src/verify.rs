@@ -127,7 +127,7 @@ impl Verifications {
     /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for an unknown one, or if the machine
     /// is out of memory.
     pub fn answer(&self, argument: &str) -> Option<Value> {
-        let mut words = argument.split_ascii_whitespace();
+        let mut words = argument.split(' ');
         let words = [(); 5].map(|()| words.next());
         let result = match words {
             [Some("verify-start"), every, None, None, None] => {
@@ -180,7 +180,7 @@ impl Verifications {
             at_work: 0,
         });
         drop(under_way);
-        Linux.note("a verification of cached pages begins");
+        Linux.warning("a verification of cached pages begins");
         Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
     }
 

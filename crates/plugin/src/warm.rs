@@ -55,6 +55,8 @@ const MAX_PASSES: u32 = 3;
 const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 const COUNT_PART: u32 = 50;
+/// Bytes of a part of a list. The answers of `heat` take less.
+const MAX_PART: usize = 4 << 20;
 /// Maximum number of files named for a reason.
 const MAX_NAMED: usize = 16;
 /// Interval of the attempts to load the list after a restart, while its files are closed or a client's list is loaded.
@@ -167,25 +169,34 @@ impl Warming {
 
     fn put(&self, part: &str) -> Result<Value, String> {
         check()?;
+        if part.len() > MAX_PART {
+            return Err(format!("a part of a list takes {MAX_PART} bytes at most"));
+        }
         let names = self.put.lock().put(part)?;
         let files = files_by_name();
         let known = names.iter().map(|name| {
             let file = files.get(name)?;
-            let (_, pages) = CORE.open_pages(file)?;
+            // The length in pages takes the page size, which may have to be learned.
             let page_size = load::size_of(file, &self.heads);
+            let (_, pages) = CORE.open_pages(file)?;
             Some(json!({ "page_size": page_size, "pages": pages }))
         });
         Ok(json!({ "files": known.collect::<Vec<_>>() }))
     }
 
     fn load(&'static self, age: Duration) -> Result<Value, String> {
-        let list = std::mem::replace(&mut *self.put.lock(), List::new());
-        if list.files.is_empty() {
+        let mut put = self.put.lock();
+        if put.files.is_empty() {
+            drop(put);
             self.end_soon();
             return Ok(json!({ "listed": 0, "pages": 0 }));
         }
         check()?;
-        let (list, pace, before) = self.begin(list, age, false);
+        let list = std::mem::replace(&mut *put, List::new());
+        drop(put);
+        let (list, pace, before) = self
+            .begin(list, age, false)
+            .ok_or("another list is loaded")?;
         let listed: u64 = list.listed.iter().sum();
         let answer = json!({ "listed": listed, "pages": list.pages });
         let work = move || {
@@ -214,13 +225,14 @@ impl Warming {
         status
     }
 
-    /// Replaces the previous list and ends its load. The caller runs the new one.
+    /// Replaces the previous list and ends its load. The caller runs the new one. `None`: the list is the one after a restart, and a
+    /// client's list is being loaded.
     fn begin(
         &self,
         mut list: List,
         age: Duration,
         is_restart: bool,
-    ) -> (Arc<List>, Arc<Pace>, Option<Load>) {
+    ) -> Option<(Arc<List>, Arc<Pace>, Option<Load>)> {
         let left_out = load::leave_out(&mut list, &self.heads);
         let capacity = CORE
             .switch()
@@ -231,6 +243,10 @@ impl Warming {
         let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
         let now = Instant::now();
         let mut current = self.load.lock();
+        let is_loading = |load: &Load| load.state == State::Loading && !load.is_restart;
+        if is_restart && current.as_ref().is_some_and(is_loading) {
+            return None;
+        }
         let percent = current.as_ref().map_or(0.0, |before| before.percent);
         let mut before = current.replace(Load {
             list: Arc::clone(&list),
@@ -245,7 +261,7 @@ impl Warming {
         if let Some(before) = &mut before {
             before.end();
         }
-        (list, pace, before)
+        Some((list, pace, before))
     }
 
     /// Loads a list until it is complete, replaced or ended.
@@ -402,7 +418,9 @@ impl Warming {
             return false;
         }
         let names: BTreeSet<_> = open.files.keys().cloned().collect();
-        let (open, pace, before) = self.begin(open, Duration::ZERO, true);
+        let Some((open, pace, before)) = self.begin(open, Duration::ZERO, true) else {
+            return false;
+        };
         let pages: u64 = open.listed.iter().sum();
         Linux.note(&format!(
             "{pages} pages that were not proven after the restart are loaded from the data files"

@@ -179,6 +179,7 @@ mod tests {
 
     #[test]
     fn known_names_give_json_and_others_null() {
+        assert_eq!(REPORTS.map(|(name, _)| name), interface::reports::PLAIN);
         for (name, _) in REPORTS {
             let first = if ["summary", "latency"].contains(&name) {
                 '{'

@@ -91,8 +91,11 @@ fn misfit(file: Option<&'static DataFile>, listed: &Listed, heads: &Heads) -> Op
     if size_of(file, heads) != listed.page_size {
         return Some("their pages have another size there");
     }
-    let both = listed.space.zip(heads.of(file));
-    let is_other = both.is_some_and(|(space, head)| space != head.space);
+    // Reads page 0 of a file once.
+    let is_other = listed.space.is_some_and(|space| {
+        let head = heads.of(file);
+        head.is_some_and(|head| space != head.space)
+    });
     is_other.then_some("they are other tablespaces there: the data are no physical copy")
 }
 
