@@ -148,7 +148,7 @@ fn excluded_at_once(place: &Place) -> Outcome {
         "pages that are counted with their bytes",
         Duration::from_secs(60),
         || {
-            let kept_out = sql::figure(&subject.server, "kept_out")?;
+            let kept_out = sql::summary_figure(&subject.server, "/kept_out")?;
             let bytes = sql::summary_figure(&subject.server, "/bytes_kept_out")?;
             Ok(kept_out > 300 && bytes == kept_out * 16384)
         },

@@ -58,7 +58,7 @@ const REMOVED: [&str; 33] = [
     "warm_pages_listed",
     "warm_pages_skipped",
     "warm_reads",
-    "reads_busy",
+    "kept_out",
     "tables_error",
     "devices",
 ];

@@ -117,7 +117,7 @@ pub fn cargo() -> PathBuf {
 
 /// Steps without a build.
 pub fn documents() -> Vec<Step> {
-    let mut steps: Vec<Step> = ["sentences", "names", "messages", "links"]
+    let mut steps: Vec<Step> = ["sentences", "names", "messages", "links", "prose"]
         .into_iter()
         .map(|check| {
             Step::new(

@@ -150,7 +150,6 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::HitRatio => Real(report::hit_ratio(cache.hits, cache.misses)),
             Status::CapacityBytes => Number(cache.bytes_capacity),
             Status::MemoryBytes => Number(totals.memory_bytes),
-            Status::KeptOut => Number(report::kept_out().0),
             Status::WriteLimitRejected => Number(cache.rejected_write_limit),
             Status::BytesWritten => Number(cache.bytes_written_total),
             Status::BytesWritten24h => Number(settings::write_budget().written_in_a_day()),
