@@ -168,6 +168,11 @@ variables! {
         hint "Parts of the cache, each with its own lock; 0: by the number of cores."
             "それぞれロックを持つ部分の数。0 はコア数に応じて決定。"
             "各有一把鎖的部分數；0：依核心數決定。";
+    IO_CAPACITY "io_capacity" COUNT, AtOnce
+        c"At most this many writes of 16 KiB per second to the cache disks; 0: no limit"
+        hint "16 KiB writes a second to the cache disks; 0: no limit."
+            "キャッシュディスクへの 16 KiB 書き込みの毎秒上限。0 は無制限。"
+            "每秒寫入快取磁碟的 16 KiB 次數；0：不限。";
     MEMORY_LIMIT "memory_limit" Kind::Bytes, Rebuilds
         c"Bytes of memory the extension may take; 0: what bpe_size needs, or if that is a percentage, 4 % of the buffer pool, at least 4 MiB for each path"
         hint "Such as 64M; 0: what the size needs."
@@ -178,11 +183,6 @@ variables! {
         hint "Pages that shrink by an eighth are stored compressed."
             "8 分の 1 以上縮むページを圧縮して保存します。"
             "能縮小八分之一以上的頁面會壓縮儲存。";
-    IO_CAPACITY "io_capacity" COUNT, AtOnce
-        c"At most this many writes of 16 KiB per second to the cache disks; 0: no limit"
-        hint "16 KiB writes a second to the cache disks; 0: no limit."
-            "キャッシュディスクへの 16 KiB 書き込みの毎秒上限。0 は無制限。"
-            "每秒寫入快取磁碟的 16 KiB 次數；0：不限。";
     DAILY_WRITE_LIMIT "daily_write_limit" Kind::Bytes, AtOnce
         c"At most this many bytes written to the cache disks in 24 hours, of which a quarter is available at once; 0: no limit"
         hint "Bytes written to the cache disks in 24 hours, such as 500G; 0: no limit."

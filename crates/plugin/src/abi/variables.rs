@@ -152,6 +152,12 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         settings::INSTANCES.as_ptr().cast(),
     ),
     row(
+        &variables::IO_CAPACITY,
+        None,
+        Some(update_capacity),
+        settings::IO_CAPACITY.as_ptr().cast(),
+    ),
+    row(
         &variables::MEMORY_LIMIT,
         None,
         Some(update_number),
@@ -162,12 +168,6 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         None,
         Some(update_number),
         settings::COMPRESSION.as_ptr().cast(),
-    ),
-    row(
-        &variables::IO_CAPACITY,
-        None,
-        Some(update_capacity),
-        settings::IO_CAPACITY.as_ptr().cast(),
     ),
     row(
         &variables::DAILY_WRITE_LIMIT,
