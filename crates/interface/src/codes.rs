@@ -51,6 +51,7 @@ pub const ALL: &[(u16, &str)] = &[
     (38, "what was cached is only listed, and loaded anew"),
     (39, "is not used: "),
     (40, "bpe_persist="),
+    (41, "recovered "),
     (
         50,
         "but not by a call of the server that the extension has seen",
