@@ -8,7 +8,7 @@
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::quote::sql_account;
-use crate::server::{Flavour, Server, error_code};
+use crate::server::{Server, error_code};
 use crate::terminal::complain;
 
 /// Variants of "You need the ... privilege".
@@ -29,21 +29,17 @@ pub fn check_rights(server: &mut Server) -> Result<(), Failure> {
 /// Tries the first `count` of the statements that change nothing.
 fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
     let mut missing = Vec::new();
-    let global = match server.flavour {
-        Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
-        Flavour::MariaDb => "SUPER",
-    };
-    let binary_log = match server.flavour {
-        Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
-        Flavour::MariaDb => "BINLOG ADMIN",
-    };
     let probes = [
         (
             "SET GLOBAL max_connect_errors = @@GLOBAL.max_connect_errors",
-            global,
+            server.flavour.right_to_set_global(),
             "*.*",
         ),
-        ("SET SESSION sql_log_bin = OFF", binary_log, "*.*"),
+        (
+            "SET SESSION sql_log_bin = OFF",
+            server.flavour.right_to_skip_binary_log(),
+            "*.*",
+        ),
         (
             "INSERT INTO mysql.plugin SELECT * FROM mysql.plugin WHERE 1 = 0",
             "SELECT, INSERT",

@@ -87,10 +87,7 @@ pub fn grant(account: &str) -> String {
 fn no_report(server: &mut Server, name: &str, error: &mysql::Error) -> Failure {
     if is_denied(error) && is_privileged(name) {
         let account = account(server);
-        let right = match server.flavour {
-            Flavour::MariaDb => "SUPER",
-            Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
-        };
+        let right = server.flavour.right_to_set_global();
         Failure::refused(format!(
             "this takes PROCESS and the right to SET GLOBAL, which the account {account} lacks: {}",
             plain(error)

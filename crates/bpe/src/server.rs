@@ -25,6 +25,24 @@ pub enum Flavour {
     MariaDb,
 }
 
+impl Flavour {
+    /// The privilege that `SET GLOBAL` requires.
+    pub fn right_to_set_global(self) -> &'static str {
+        match self {
+            Self::MySql => "SYSTEM_VARIABLES_ADMIN",
+            Self::MariaDb => "SUPER",
+        }
+    }
+
+    /// The privilege that `SET SESSION sql_log_bin` requires.
+    pub fn right_to_skip_binary_log(self) -> &'static str {
+        match self {
+            Self::MySql => "SYSTEM_VARIABLES_ADMIN",
+            Self::MariaDb => "BINLOG ADMIN",
+        }
+    }
+}
+
 impl fmt::Display for Flavour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -109,6 +109,11 @@ pub struct Warming {
 }
 
 impl Load {
+    /// Whether a client's list is being loaded, which goes before the list after a restart.
+    fn is_client_loading(&self) -> bool {
+        self.state == State::Loading && !self.is_restart
+    }
+
     fn end(&mut self) {
         self.pace.end();
         if self.state == State::Loading {
@@ -243,8 +248,7 @@ impl Warming {
         let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
         let now = Instant::now();
         let mut current = self.load.lock();
-        let is_loading = |load: &Load| load.state == State::Loading && !load.is_restart;
-        if is_restart && current.as_ref().is_some_and(is_loading) {
+        if is_restart && current.as_ref().is_some_and(Load::is_client_loading) {
             return None;
         }
         let percent = current.as_ref().map_or(0.0, |before| before.percent);
@@ -390,9 +394,13 @@ impl Warming {
             if list.files.is_empty() {
                 return;
             }
-            let is_loading = |load: &Load| load.state == State::Loading;
-            let is_loading = self.load.lock().as_ref().is_some_and(is_loading);
-            if check().is_ok() && !is_loading && self.reload_open(&mut list) {
+            // A look before the list is copied; `begin` decides.
+            let is_first = self
+                .load
+                .lock()
+                .as_ref()
+                .is_some_and(Load::is_client_loading);
+            if check().is_ok() && !is_first && self.reload_open(&mut list) {
                 continue;
             }
             let until = Instant::now() + RELOAD_INTERVAL;

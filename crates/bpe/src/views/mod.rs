@@ -10,7 +10,7 @@ use crate::connection::{self, plain};
 use crate::failure::{Exit, Failure};
 use crate::maintenance::Maintenance;
 use crate::report;
-use crate::server::{Flavour, Server, error_code};
+use crate::server::{Server, error_code};
 use crate::terminal::say;
 
 /// The statements, including comments.
@@ -198,10 +198,7 @@ fn in_silence<T>(
     if let Err(why) = maintenance.begin(server) {
         let log = server.variable("log_bin")?;
         if log.as_deref() != Some("OFF") {
-            let right = match server.flavour {
-                Flavour::MariaDb => "BINLOG ADMIN",
-                Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
-            };
+            let right = server.flavour.right_to_skip_binary_log();
             return Err(Failure::refused(format!(
                     "{why}; the statements would be written to the binary log, and replicas without the function \
                      bpe_report would stop at them; nothing was changed"

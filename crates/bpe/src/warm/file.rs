@@ -90,22 +90,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::warm::list::{Piece, Table};
+    use crate::warm::list::Piece;
 
     fn list() -> List {
         let mut list = List::empty();
-        let file = Piece {
-            table: Some(Table {
-                schema: "d".into(),
-                table: "t".into(),
-                partition: None,
-            }),
-            page_size: 16384,
-            pages: 100,
-            space: Some(7),
-            ..Piece::empty("d/t.ibd".into())
-        };
-        list.pieces = file.with([(3, 1), (4, 15), (90, 2)]);
+        list.pieces = Piece::of_table("d/t.ibd", 100).with([(3, 1), (4, 15), (90, 2)]);
         list.samples.push(Sample {
             file: "d/t.ibd".into(),
             space: Some(7),

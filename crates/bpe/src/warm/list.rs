@@ -83,6 +83,22 @@ impl Piece {
         pieces.map(piece).collect()
     }
 
+    /// A file of the table `d.t` in pages of 16 KiB.
+    #[cfg(test)]
+    pub fn of_table(file: &str, pages: u32) -> Piece {
+        Piece {
+            table: Some(Table {
+                schema: "d".into(),
+                table: "t".into(),
+                partition: None,
+            }),
+            page_size: 16384,
+            pages,
+            space: Some(7),
+            ..Piece::empty(file.to_owned())
+        }
+    }
+
     pub fn empty(file: String) -> Piece {
         Piece {
             file,
@@ -276,18 +292,7 @@ mod tests {
     use super::*;
 
     fn answer(name: &str, hot: &[(u32, u8)]) -> Value {
-        let file = Piece {
-            table: Some(Table {
-                schema: "d".into(),
-                table: "t".into(),
-                partition: None,
-            }),
-            page_size: 16384,
-            pages: 100_000,
-            space: Some(7),
-            ..Piece::empty(name.to_owned())
-        };
-        json!(file.with(hot.iter().copied()))
+        json!(Piece::of_table(name, 100_000).with(hot.iter().copied()))
     }
 
     #[test]
