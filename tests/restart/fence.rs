@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use bpe::fence::{self, Fence};
+use bpe_plugin::fence::{self, Fence};
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
 
 /// Rows of the table, and their bytes.

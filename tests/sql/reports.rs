@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use bpe::abi::report_function::REPORTS;
+use bpe_plugin::abi::report_function::REPORTS;
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
 use integration_tests::trace::{CREATE_FUNCTION, ask};
 use integration_tests::{Outcome, Place, Server, Suite, sql};

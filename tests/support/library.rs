@@ -36,8 +36,8 @@ pub fn canary() -> anyhow::Result<PathBuf> {
     let folder = target_folder().join("debug").join("canary");
     std::fs::create_dir_all(&folder)?;
     let (own, library) = (
-        folder.join(format!("libbpe.so.{}", std::process::id())),
-        folder.join("libbpe.so"),
+        folder.join(format!("libbpe_plugin.so.{}", std::process::id())),
+        folder.join("libbpe_plugin.so"),
     );
     // Another test program may move it first.
     let built = build("debug", &[]);
@@ -72,7 +72,7 @@ fn build(profile: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
         "bpe.so does not build: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let library = target.join(profile).join("libbpe.so");
+    let library = target.join(profile).join("libbpe_plugin.so");
     library
         .canonicalize()
         .with_context(|| format!("{} is missing", library.display()))

@@ -60,14 +60,14 @@ impl Place {
         std::fs::create_dir(place.cache())?;
         copy_folder(&template(&place.installation, &[])?, &place.data())?;
         // The account must also reach the library.
-        copy_folder(library::library()?, &place.root.join("libbpe.so"))?;
+        copy_folder(library::library()?, &place.root.join("libbpe_plugin.so"))?;
         let status = Command::new("chown")
             .arg("-R")
             .arg(user)
             .args([&*place.root, place.memory.path()])
             .status()?;
         ensure!(status.success(), "chown ended with {status}");
-        place.library = Some(place.root.join("libbpe.so"));
+        place.library = Some(place.root.join("libbpe_plugin.so"));
         Ok(place)
     }
 

@@ -142,7 +142,7 @@ mod tests {
         let output = "[New LWP 2]\n\
             \nThread 3 (LWP 3):\n#0  0x01 in futex () from /lib/libc.so.6\n#1  0x02 in ?? ()\n\
             \nThread 2 (LWP 2):\n#0  0x01 in futex () from /lib/libc.so.6\n#1  0x09 in ?? ()\n\
-            \nThread 1 (LWP 1):\n#0  poll (fds=1) at poll.c\n#1  0x5 in look () from /x/libbpe.so\n";
+            \nThread 1 (LWP 1):\n#0  poll (fds=1) at poll.c\n#1  0x5 in look () from /x/libbpe_plugin.so\n";
         assert_eq!(
             grouped(output),
             "threads:\n  1 x in the plugin: poll < look\n  2 x futex < ??"

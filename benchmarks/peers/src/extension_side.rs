@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId, ReadOutcome,
     Source,
 };

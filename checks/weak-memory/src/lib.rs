@@ -13,17 +13,17 @@ macro_rules! left_out {
     };
 }
 
-#[path = "../../../crates/extension/src/findings.rs"]
+#[path = "../../../crates/cache/src/findings.rs"]
 mod findings;
-#[path = "../../../crates/extension/src/generation.rs"]
+#[path = "../../../crates/cache/src/generation.rs"]
 mod generation;
-#[path = "../../../crates/extension/src/memory.rs"]
+#[path = "../../../crates/cache/src/memory.rs"]
 mod memory;
-#[path = "../../../crates/extension/src/page.rs"]
+#[path = "../../../crates/cache/src/page.rs"]
 mod page;
 #[path = "../../../crates/coherence/src/notes/ring.rs"]
 mod ring;
-#[path = "../../../crates/extension/src/staging.rs"]
+#[path = "../../../crates/cache/src/staging.rs"]
 mod staging;
 mod statistics {
     #[derive(Default)]

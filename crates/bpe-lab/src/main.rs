@@ -8,8 +8,8 @@
 
 use std::process::ExitCode;
 
-use bpe_command::terminal::complain;
-use bpe_command::{failure, manual};
+use bpe::terminal::complain;
+use bpe::{failure, manual};
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod demo;

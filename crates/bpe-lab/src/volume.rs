@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
 use std::time::Duration;
 
-use bpe_command::failure::{Exit, Failure};
+use bpe::failure::{Exit, Failure};
 use clap::Subcommand;
 use cloud_volume::{
     Burst, CloudVolume, Jitter, Options, Profile, guard, parse_bytes, parse_duration, send,

@@ -75,7 +75,7 @@ pub fn room(path: &Path) -> io::Result<Room> {
 impl Room {
     /// Bytes that a cache may use here, including the `taken` ones. The extension keeps a reserve free.
     pub fn usable(&self, taken: u64) -> u64 {
-        (self.free + taken).saturating_sub(extension::reserve(self.total))
+        (self.free + taken).saturating_sub(cache::reserve(self.total))
     }
 }
 
@@ -86,7 +86,7 @@ pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> V
         .iter()
         .map(|path| room_for_cache(&see(path)))
         .collect();
-    extension::divide(size, &rooms)
+    cache::divide(size, &rooms)
 }
 
 /// `percent` of the space at the cache paths, in bytes, as the extension computes it for a percentage in `bpe_size`.
@@ -95,7 +95,7 @@ pub fn part(percent: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> 
         .iter()
         .map(|path| room_for_cache(&see(path)))
         .collect();
-    extension::part(percent, &rooms).into_iter().flatten().sum()
+    cache::part(percent, &rooms).into_iter().flatten().sum()
 }
 
 /// Whether the space for a cache at this path can be determined.
@@ -109,13 +109,13 @@ pub fn share_disk(path: &Path, folder: &Path) -> bool {
     cache.is_some() && cache == fs::metadata(folder).ok().map(|meta| meta.dev())
 }
 
-fn room_for_cache(path: &Path) -> Option<extension::Room> {
+fn room_for_cache(path: &Path) -> Option<cache::Room> {
     let folder = if path.is_dir() { path } else { path.parent()? };
     let room = room(folder).ok()?;
-    Some(extension::Room {
+    Some(cache::Room {
         file_system: fs::metadata(folder).ok()?.dev(),
         free: room.free,
-        reserve: extension::reserve(room.total),
+        reserve: cache::reserve(room.total),
         own: taken(path),
     })
 }

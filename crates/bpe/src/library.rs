@@ -26,7 +26,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Ok(command) = std::env::current_exe() {
         if let Some(folder) = command.parent() {
             candidates.push(folder.join(FILE_NAME));
-            candidates.push(folder.join("libbpe.so"));
+            candidates.push(folder.join("libbpe_plugin.so"));
             if let Some(prefix) = folder.parent() {
                 candidates.push(prefix.join("lib/innodb-bpe").join(FILE_NAME));
             }

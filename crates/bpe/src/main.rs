@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    bpe_command::command::main()
+    bpe::command::main()
 }

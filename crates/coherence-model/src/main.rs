@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> anyhow::Result<ExitCode> {
     #[cfg(debug_assertions)]
     if options.rules {
-        for (rule, without) in bpe::canary::RULES {
+        for (rule, without) in bpe_plugin::canary::RULES {
             println!("{rule}\t{without}");
         }
         return Ok(ExitCode::SUCCESS);
@@ -83,8 +83,10 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     #[cfg(debug_assertions)]
     if options.minutes {
         // The effects of a minute's passage must not depend on the host's speed.
-        bpe::clock::TURNED.stands.store(exact, Ordering::SeqCst);
-        bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+        bpe_plugin::clock::TURNED
+            .stands
+            .store(exact, Ordering::SeqCst);
+        bpe_plugin::hold_up::AT.get_or_init(|| kernel::hold_up);
     }
     let parent = match &options.folder {
         Some(folder) => folder.clone(),

@@ -9,13 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bpe::controller;
-use bpe::process::{CORE, KNOWN};
-use bpe::settings;
-use bpe::switch::{Active, Bypass};
-use extension::{
-    Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics,
-};
+use bpe_plugin::controller;
+use bpe_plugin::process::{CORE, KNOWN};
+use bpe_plugin::settings;
+use bpe_plugin::switch::{Active, Bypass};
+use cache::{Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics};
 use parking_lot::Mutex;
 
 use crate::coverage::{self, Reached, reached};
@@ -326,7 +324,7 @@ pub fn let_a_minute_pass() {
     let _nobody_is_inside = (!exact()).then(|| INSIDE.write());
     #[cfg(debug_assertions)]
     if minutes_pass() {
-        bpe::clock::TURNED
+        bpe_plugin::clock::TURNED
             .passed
             .fetch_add(61_000_000_000, Ordering::SeqCst);
     }

@@ -271,7 +271,7 @@ fn nothing_old_is_read_when_minutes_pass_and_threads_are_held_up() {
 
 #[test]
 fn no_shipped_library_has_the_switches() {
-    let library = target_folder().join("release/libbpe.so");
+    let library = target_folder().join("release/libbpe_plugin.so");
     let Ok(bytes) = std::fs::read(&library) else {
         println!(
             "skipped: no shipped library has the switches: {} is not built",

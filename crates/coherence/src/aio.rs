@@ -25,7 +25,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use extension::Source;
+use cache::Source;
 
 use crate::core::Core;
 use crate::files::DataFile;

@@ -289,7 +289,7 @@ fn named() -> Vec<String> {
         }
     }
     let ignores = |rule: &str| rules.iter().any(|named| named == rule);
-    extension::canary::IGNORE_GENERATIONS.store(ignores("generations"), Ordering::SeqCst);
-    extension::canary::IGNORE_CHECKS.store(ignores("checks"), Ordering::SeqCst);
+    cache::canary::IGNORE_GENERATIONS.store(ignores("generations"), Ordering::SeqCst);
+    cache::canary::IGNORE_CHECKS.store(ignores("checks"), Ordering::SeqCst);
     rules
 }

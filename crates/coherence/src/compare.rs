@@ -8,7 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::time::Duration;
 
-use extension::{FileId, Inspected, PageId};
+use cache::{FileId, Inspected, PageId};
 
 use crate::checksum;
 use crate::core::Core;
@@ -67,7 +67,7 @@ pub struct Sample {
 
 /// Page-aligned memory for direct reads.
 #[repr(C, align(4096))]
-struct Buffer([u8; extension::MAX_PAGE]);
+struct Buffer([u8; cache::MAX_PAGE]);
 
 /// Two buffers, allocated without passing over the stack, which is small in a server's thread.
 pub struct Buffers(Box<[Buffer; 2]>);

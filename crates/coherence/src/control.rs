@@ -3,7 +3,7 @@
 //! A hash of file and extent number selects one extent in [`ONE_IN`], spread evenly over each file. Mode `CONTROL` enables the
 //! group and measures the server's wait for every page read ([`Waits`]). Without that mode, bypassed reads are not inspected.
 
-use extension::{EXTENT_SHIFT, HistogramSnapshot, LatencyHistogram};
+use cache::{EXTENT_SHIFT, HistogramSnapshot, LatencyHistogram};
 
 use crate::sync::Instant;
 

@@ -8,7 +8,7 @@
 //!
 //! Lock order: leaf.
 
-use extension::FileId;
+use cache::FileId;
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 

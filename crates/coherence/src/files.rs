@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64 as Figure};
 use std::time::Duration;
 
-use extension::{FileId, Group, MAX_PAGE, MIN_PAGE};
+use cache::{FileId, Group, MAX_PAGE, MIN_PAGE};
 
 use crate::manifest::{Manifest, PersistedFile, Record, Rejection};
 use crate::os::{Os, Stat};

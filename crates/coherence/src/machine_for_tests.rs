@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use extension::Extension;
+use cache::Extension;
 
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
@@ -58,17 +58,17 @@ pub fn active_with(
     folder: &std::path::Path,
     read_timeout: Option<Duration>,
 ) -> Arc<Active> {
-    let device = extension::DeviceConfig {
+    let device = cache::DeviceConfig {
         path: folder.to_path_buf(),
         bytes: 16 << 20,
-        owner: extension::OwnerIdentity([7; 16]),
+        owner: cache::OwnerIdentity([7; 16]),
         file_name: "cache".into(),
     };
-    let config = extension::Config {
+    let config = cache::Config {
         devices: vec![device],
-        policy: extension::PolicyName::SecondChance,
+        policy: cache::PolicyName::SecondChance,
         read_timeout,
-        ..extension::Config::default()
+        ..cache::Config::default()
     };
     let extension =
         Extension::open_inline(config, Arc::clone(switch.generations())).expect("opened");

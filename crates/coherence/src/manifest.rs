@@ -11,7 +11,7 @@
 //! Each field is one atomic word, initially zero. Their orders are `SeqCst`: after a death only the order of the instructions
 //! counts, not the view of another processor.
 
-use extension::FileId;
+use cache::FileId;
 
 use crate::os::{FileSystem, Os, Stat};
 use crate::stamp::{FileIdentity, VOID, change_stamp, has_fraction};

@@ -4,7 +4,7 @@ pub mod ring;
 
 use std::sync::Arc;
 
-use extension::{MAX_PAGE, MIN_PAGE};
+use cache::{MAX_PAGE, MIN_PAGE};
 
 use crate::files::DataFile;
 use crate::header::header_page;

@@ -2,7 +2,7 @@
 //!
 //! Lock order: leaf.
 
-use extension::FileId;
+use cache::FileId;
 
 use crate::manifest::{PersistedFile, Rejection};
 use crate::os::FileSystem;

@@ -1,7 +1,7 @@
 //! Coherence protocol: keeps the cached pages equal to the data files.
 //!
 //! # Rules
-//! 1. Read miss: take a [`ReadTicket`](extension::ReadTicket) *before* the server's read. Admit the page under that ticket, which
+//! 1. Read miss: take a [`ReadTicket`](cache::ReadTicket) *before* the server's read. Admit the page under that ticket, which
 //!    is void once a write of the page has begun.
 //! 2. Write: increment the generations of the pages and drop their entries *before* the write is submitted. Admit the written
 //!    page only after the write has succeeded, and only if no other write of the page overlapped.
@@ -11,7 +11,7 @@
 //!
 //! In bypass rule 1 is suspended, because no read is served or admitted. The other rules hold in every mode.
 
-use extension::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
+use cache::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::control::Timed;
 use crate::core::Core;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extension::{Inspected, PageId};
+use cache::{Inspected, PageId};
 
 use crate::control;
 use crate::core::Core;

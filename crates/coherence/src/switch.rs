@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use extension::{Extension, FileId, Generations, LatencyHistogram};
+use cache::{Extension, FileId, Generations, LatencyHistogram};
 
 use crate::control::Waits;
 use crate::manifest::Manifest;

@@ -1,6 +1,6 @@
 //! Page requests: reads and writes of a tracked file.
 
-use extension::PageId;
+use cache::PageId;
 
 use crate::control::{self, Timed};
 use crate::files::{Blocked, DataFile};

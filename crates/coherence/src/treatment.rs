@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Figure;
 
-use extension::Group;
+use cache::Group;
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 

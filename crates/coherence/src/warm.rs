@@ -7,7 +7,7 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 
-use extension::{Inspected, OfferOutcome, PageId, ReadTicket, Source};
+use cache::{Inspected, OfferOutcome, PageId, ReadTicket, Source};
 
 use crate::core::Core;
 use crate::files::DataFile;
@@ -28,7 +28,7 @@ const HEAD: usize = 4096;
 pub struct Hot {
     /// Page number in its file.
     pub page: u32,
-    /// Its recent access frequency on that server: [`extension::Extension::heat`].
+    /// Its recent access frequency on that server: [`cache::Extension::heat`].
     pub count: u8,
 }
 
@@ -121,7 +121,7 @@ pub fn page_size_of(flags: u32) -> Option<u32> {
     } else {
         16384
     };
-    extension::is_page_length(bytes as usize).then_some(bytes)
+    cache::is_page_length(bytes as usize).then_some(bytes)
 }
 
 impl<O: Os> Core<O> {
@@ -202,7 +202,7 @@ impl<O: Os> Core<O> {
             warmed.postponed = hot.len() as u64;
             return Some(warmed);
         }
-        let mut tickets = [const { None }; RUN_BYTES / extension::MIN_PAGE];
+        let mut tickets = [const { None }; RUN_BYTES / cache::MIN_PAGE];
         self.take_tickets(file, hot, &mut tickets);
         let offset = u64::from(first) * size as u64;
         let bytes = &mut buffer.0.0[..length];

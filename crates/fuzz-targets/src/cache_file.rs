@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use extension::{
+use cache::{
     Compression, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
     OwnerIdentity, PageId, PolicyName, ReadOutcome, Source,
 };

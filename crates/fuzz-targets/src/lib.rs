@@ -33,9 +33,9 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("trace", trace),
-    ("segment_header", extension::fuzzing::header),
-    ("segment_footer", extension::fuzzing::footer),
-    ("compressed_page", extension::fuzzing::packed),
+    ("segment_header", cache::fuzzing::header),
+    ("segment_footer", cache::fuzzing::footer),
+    ("compressed_page", cache::fuzzing::packed),
     ("cache_file", cache_file::cache_file),
     ("option_file", option_files),
     ("sizes", sizes),
@@ -74,12 +74,12 @@ pub fn heat_list(bytes: &[u8]) {
         .iter()
         .flat_map(|(from, bytes)| Decoder::new(bytes, *from));
     assert!(back.filter_map(Result::ok).eq(decoded));
-    let mut list = bpe::warm::list::List::new();
+    let mut list = bpe_plugin::warm::list::List::new();
     let text = String::from_utf8_lossy(bytes);
     let _ = (list.put(&text), list.put(&text));
     list.rank(1 << 30);
     assert!(list.pages <= 2 * bytes.len() as u64);
-    assert!(list.memory() <= bpe::warm::list::MAX_MEMORY);
+    assert!(list.memory() <= bpe_plugin::warm::list::MAX_MEMORY);
     // Fingerprint of a page.
     let _ = coherence::print::Print::of(bytes, &[7; 16]);
 }
@@ -130,7 +130,7 @@ pub fn volume_commands(bytes: &[u8]) {
 
 /// The argument of `bpe_report()`.
 pub fn report(bytes: &[u8]) {
-    let _ = bpe::abi::report_function::answer(&String::from_utf8_lossy(bytes));
+    let _ = bpe_plugin::abi::report_function::answer(&String::from_utf8_lossy(bytes));
 }
 
 /// The server's executable, which `bpe doctor` inspects.

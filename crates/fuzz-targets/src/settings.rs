@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpe::plan::Plan;
-use bpe::settings::Settings;
-use extension::Compression;
+use bpe_plugin::plan::Plan;
+use bpe_plugin::settings::Settings;
+use cache::Compression;
 
 static FOLDER: LazyLock<Option<tempfile::TempDir>> = LazyLock::new(|| tempfile::tempdir().ok());
 static RUN: AtomicU64 = AtomicU64::new(0);

@@ -151,7 +151,7 @@ fn names_are_those_of_the_lists() {
 #[test]
 fn codes_are_of_messages() {
     let mut files = Vec::new();
-    for of in ["plugin", "coherence", "extension"] {
+    for of in ["plugin", "coherence", "cache"] {
         files_in(&repository("crates").join(of).join("src"), &mut files);
     }
     let texts = files.iter().map(|path| fs::read_to_string(path).unwrap());

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bpe::notes::ring::{Event, Ring};
-use bpe::process::CORE;
-use bpe::{calls, switch};
-use extension::{Config, DeviceConfig, Extension, OwnerIdentity};
+use bpe_plugin::notes::ring::{Event, Ring};
+use bpe_plugin::process::CORE;
+use bpe_plugin::{calls, switch};
+use cache::{Config, DeviceConfig, Extension, OwnerIdentity};
 
 const CALLS: u32 = 20_000_000;
 const ROUNDS: usize = 7;

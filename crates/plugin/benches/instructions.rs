@@ -1,15 +1,15 @@
 //! Instruction counts of whole hooks, from the server's call to its return. Valgrind's callgrind counts them, as for the
-//! extension (`crates/extension/benches/instructions.rs`).
+//! extension (`crates/cache/benches/instructions.rs`).
 //! `cargo bench -p plugin --bench instructions [-- --record]`
 //!
 //! The calls behind the hooks do next to nothing: only the hook and the extension below it are counted.
 
-#[path = "../../extension/benches/common/instructions.rs"]
+#[path = "../../cache/benches/common/instructions.rs"]
 mod instructions;
 #[path = "instructions/operations.rs"]
 mod operations;
 #[allow(dead_code, reason = "each bench uses a part")]
-#[path = "../../extension/benches/common/options.rs"]
+#[path = "../../cache/benches/common/options.rs"]
 mod options;
 
 use std::process::ExitCode;

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use cache::{EXTENT_SHIFT, FileId};
 use coherence::print::Secret;
 use coherence::warm::{RunBuffer, Tablespace};
-use extension::{EXTENT_SHIFT, FileId};
 use interface::heat::{Encoder, MAX_BYTES, is_listed};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use extension::OwnerIdentity;
+use cache::OwnerIdentity;
 use parking_lot::Mutex;
 
 use crate::fence::{self, Fence};
@@ -108,7 +108,7 @@ impl Leaving {
         let frozen = active.extension.freeze(LONGEST_REST);
         let frozen = frozen.ok_or("a cache disk does not answer")?;
         for path in &frozen.devices {
-            let device = extension::open_own(path).map_err(|error| error.to_string())?;
+            let device = cache::open_own(path).map_err(|error| error.to_string())?;
             let device = device.ok_or("a cache file is gone")?;
             device.sync_data().map_err(|error| error.to_string())?;
         }
@@ -346,7 +346,7 @@ fn fill(image: &Image, label: &Label, arena: &Path, target: &Shared) -> Result<(
         // Held while the arena is opened: after a timeout, `take` also drops the lock of the arena.
         let mut target = target.lock();
         let target = target.as_mut().ok_or_else(gone)?;
-        let arena = extension::open_in_memory(arena)?;
+        let arena = cache::open_in_memory(arena)?;
         target.records.set_len(0)?;
         arena.set_len(0)?;
         target.arena = Some(arena);

@@ -115,7 +115,7 @@ impl Os for Linux {
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
-        extension::spawn(name.into(), STACK, body)
+        cache::spawn(name.into(), STACK, body)
     }
 
     fn log(&self, level: Level, text: &str) {

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use extension::OwnerIdentity;
+use cache::OwnerIdentity;
 
 use crate::linux::Linux;
 use crate::os::Os as _;
@@ -95,7 +95,7 @@ fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBu
     if path.is_dir() {
         for kind in ["arena", "files"] {
             let file = path.join(format!("{stem}.{kind}"));
-            let is_free = file.exists() && extension::open_in_memory(&file).is_ok();
+            let is_free = file.exists() && cache::open_in_memory(&file).is_ok();
             if is_free {
                 std::fs::remove_file(&file)?;
                 removed.push(file);
@@ -103,7 +103,7 @@ fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBu
         }
         return Ok(removed);
     }
-    if extension::remove_left(path, owner)? {
+    if cache::remove_left(path, owner)? {
         removed.push(path.to_path_buf());
     }
     let image = path.with_file_name(format!("{stem}.image"));

@@ -1,7 +1,7 @@
 //! Persists the cache over restarts: location of its state, recovery and shutdown.
 //!
 //! Two files on an in-memory file system have the name of the cache files. `.arena` belongs to the extension
-//! ([`extension::Config::arena`]), and `.files` has the records of the data files ([`coherence::manifest`]). This process
+//! ([`cache::Config::arena`]), and `.files` has the records of the data files ([`coherence::manifest`]). This process
 //! locks both, and maps them as long as it lives. [`coherence::stamp`] defines what of them is trusted, and why.
 //!
 //! 1. [`begin`] runs while the server initialises the plugin. If the plugin was loaded early and is to be on, it replaces
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use cache::{Extension, OwnerIdentity};
 use coherence::manifest::{Found, Head, Manifest, Memory, Record, Recovery};
 use coherence::recovery::Reasons;
-use extension::{Extension, OwnerIdentity};
 use rustix::fs::FallocateFlags;
 
 use crate::image;
@@ -276,7 +276,7 @@ fn remove(owner: &OwnerIdentity) {
     for (kind, is_open) in [("arena", false), ("files", ours >= 0)] {
         let path = plan::kept_in(owner, kind);
         // Another server that uses the file has locked it.
-        if is_open || path.exists() && extension::open_in_memory(&path).is_ok() {
+        if is_open || path.exists() && cache::open_in_memory(&path).is_ok() {
             let _ = std::fs::remove_file(&path);
         }
     }
@@ -339,7 +339,7 @@ impl DataDirectory {
 fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>, String> {
     settings::check_persist_path()?;
     let path = plan::kept_in(owner, "files");
-    let file = extension::open_in_memory(&path).map_err(|error| error.to_string())?;
+    let file = cache::open_in_memory(&path).map_err(|error| error.to_string())?;
     check_ours(&file).map_err(|error| failed(&path, &error))?;
     let label = Label::now(owner.0).map_err(|error| failed(&path, &error))?;
     if let Some(manifest) = CORE.switch().manifest() {

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extension::{Config, DeviceConfig, OpenError, OwnerIdentity};
+use cache::{Config, DeviceConfig, OpenError, OwnerIdentity};
 use interface::owner;
 use interface::untrusted::refuse_in_path;
 
@@ -154,7 +154,7 @@ impl Plan {
             return Ok(());
         };
         for device in self.devices() {
-            if extension::room(device).is_some_and(|room| room.file_system == data.dev()) {
+            if cache::room(device).is_some_and(|room| room.file_system == data.dev()) {
                 return Err(format!(
                     "'{}' lies on the file system of the data directory, which a percentage of its room would fill; \
                      mount the fast disk there, or SET GLOBAL bpe_size to a number of bytes",
@@ -186,8 +186,8 @@ impl Plan {
     /// the others' average: opening it fails, or reports the reason.
     fn take_part(&mut self, percent: u64) {
         let devices = &mut self.config.devices;
-        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
-        let parts = extension::part(percent, &rooms);
+        let rooms: Vec<_> = devices.iter().map(cache::room).collect();
+        let parts = cache::part(percent, &rooms);
         let known = parts.iter().flatten().count() as u64;
         let sum = parts
             .iter()
@@ -197,7 +197,7 @@ impl Plan {
         let share = |config: &mut Config, of: u64| {
             for (device, part) in config.devices.iter_mut().zip(&parts) {
                 let bytes = u128::from(part.unwrap_or(usual)) * u128::from(of) / u128::from(PARTS);
-                device.bytes = (bytes as u64).max(extension::LEAST_DEVICE_BYTES);
+                device.bytes = (bytes as u64).max(cache::LEAST_DEVICE_BYTES);
             }
         };
         // Bisects for the largest size that fits.
@@ -205,7 +205,7 @@ impl Plan {
         while too_much - fits > 1 {
             let middle = fits.midpoint(too_much);
             share(&mut self.config, middle);
-            if extension::fits(&self.config) {
+            if cache::fits(&self.config) {
                 fits = middle;
             } else {
                 too_much = middle;
@@ -221,8 +221,8 @@ impl Plan {
             return self.take_part(percent);
         }
         let devices = &mut self.config.devices;
-        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
-        for (device, share) in devices.iter_mut().zip(extension::divide(self.size, &rooms)) {
+        let rooms: Vec<_> = devices.iter().map(cache::room).collect();
+        for (device, share) in devices.iter_mut().zip(cache::divide(self.size, &rooms)) {
             device.bytes = share;
         }
     }
@@ -291,7 +291,7 @@ impl Plan {
             ));
         }
         for device in self.devices() {
-            let facts = match extension::check_device(device) {
+            let facts = match cache::check_device(device) {
                 Ok(facts) => facts,
                 // The server's own file, which frees its room before the new one takes it.
                 Err(
@@ -340,7 +340,7 @@ impl Plan {
 
 /// Whether a cache file of the wanted size can replace the existing one.
 fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
-    let Some(file) = extension::room(device).filter(|room| room.own > 0) else {
+    let Some(file) = cache::room(device).filter(|room| room.own > 0) else {
         return Ok(());
     };
     let (room, bytes) = (file.free + file.own, device.bytes);
@@ -507,7 +507,7 @@ mod tests {
         assert!(part > all / 20 && part < all / 5, "{part} of {all}");
         let limits = [LEAST_MEMORY, 12 << 20].map(|limit| {
             let (size, why, config) = sized(100, limit);
-            assert!(size < all && extension::fits(&config), "{size} of {all}");
+            assert!(size < all && cache::fits(&config), "{size} of {all}");
             assert!(why.unwrap().contains("bpe_memory_limit"));
             size
         });

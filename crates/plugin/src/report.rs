@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cache::{HistogramSnapshot, Statistics};
 use coherence::manifest::Rejection;
-use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
 use crate::audit::{self, suspended::Row};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use cache::{Compression, WriteBudget};
 use coherence::controller::Layout;
-use extension::{Compression, WriteBudget};
 use interface::untrusted::refuse_in_path;
 use parking_lot::Mutex;
 
@@ -95,7 +95,7 @@ impl Settings {
 
     /// Identifies the settings that determine the layout.
     pub fn layout_digest(&self) -> u64 {
-        extension::hash(format!("{:?}", self.layout()).as_bytes()) | 1
+        cache::hash(format!("{:?}", self.layout()).as_bytes()) | 1
     }
 
     /// The percentage of the room on the cache disks, if `bpe_size` is one.
@@ -111,7 +111,7 @@ impl Settings {
     /// Minimum `bpe_size` for these paths, bytes.
     pub fn smallest_size(&self) -> u64 {
         let paths = self.paths().count().max(1);
-        paths as u64 * extension::LEAST_DEVICE_BYTES
+        paths as u64 * cache::LEAST_DEVICE_BYTES
     }
 }
 

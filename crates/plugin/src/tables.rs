@@ -12,7 +12,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
-use extension::{Extension, Group, Limits};
+use cache::{Extension, Group, Limits};
 use interface::tables::{Action, LONGEST, Named, Rules, Said};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -88,7 +88,7 @@ fn uses_libaio() -> Option<bool> {
 fn has_foreign_contexts() -> Option<bool> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let all = aio_contexts(&String::from_utf8_lossy(&maps)).count();
-    Some(all > extension::aio_contexts())
+    Some(all > cache::aio_contexts())
 }
 
 fn uses_io_uring() -> Option<bool> {

@@ -14,7 +14,7 @@ mod product;
 pub mod trace;
 
 #[cfg(feature = "tuning")]
-pub use extension::tuning;
+pub use cache::tuning;
 pub use outcome::{Outcome, PROGRESS_EVERY};
 pub use product::{
     EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions, ProductOutcome,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
     OwnerIdentity, PageId, ReadOutcome, Source, Statistics,
 };
@@ -16,9 +16,9 @@ use thiserror::Error;
 
 use crate::{Event, Outcome, PAGE_BYTES, PROGRESS_EVERY, Trace};
 
-pub use extension::MAX_INSTANCES;
+pub use cache::MAX_INSTANCES;
 /// A policy that runs in the extension itself.
-pub use extension::PolicyName as EnginePolicy;
+pub use cache::PolicyName as EnginePolicy;
 
 /// Staged bytes at which the writers run.
 const PUMP_AT: u64 = 512 << 10;

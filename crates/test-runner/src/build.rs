@@ -82,8 +82,8 @@ pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<P
             .with_context(|| format!("{} is missing", library.display()))
     };
     let libraries = Libraries {
-        release: library("release/libbpe.so")?,
-        canary: library("debug/deps/libbpe.so")?,
+        release: library("release/libbpe_plugin.so")?,
+        canary: library("debug/deps/libbpe_plugin.so")?,
     };
     Ok(Some(Programs { all, libraries }))
 }

@@ -235,7 +235,7 @@ pub fn all() -> Vec<Step> {
             .canary(),
         suite("mariadb-10.11").sixth(2),
         Step::new("weak-memory", cargo(), &weak_memory).sixth(3),
-        bench("instructions", "extension").sixth(3),
+        bench("instructions", "cache").sixth(3),
         bench("hook-instructions", "plugin").sixth(3),
         suite("mysql-9.7").sixth(4),
         Step::new("licences", "scripts/check-dependencies", &[]).sixth(5),
@@ -252,7 +252,7 @@ pub fn of_program(package: &str, target: &str) -> (Load, When) {
         ("bpe-lab", "streams" | "volume" | "replay") => (Load::One, When::Sixth(5)),
         // Its sixth builds `dist/` for the servers' suites, too.
         ("bpe", "dist") => (Load::One, When::Sixth(2)),
-        ("extension", "memory") => (Load::One, When::Sixth(3)),
+        ("cache", "memory") => (Load::One, When::Sixth(3)),
         ("private-server", "servers" | "end_all") => (Load::One, When::Sixth(4)),
         _ => (Load::One, When::Always),
     }

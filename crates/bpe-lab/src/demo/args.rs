@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bpe_command::{console, size};
+use bpe::{console, size};
 use serde::{Deserialize, Serialize};
 
 use super::cluster::name::ClusterName;

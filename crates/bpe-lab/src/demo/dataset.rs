@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow};
-use bpe_command::size;
+use bpe::size;
 use private_server::{Flavour, Options, ownership};
 use rustix::fs::{FlockOperation, flock};
 

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bpe_command::quote::sql_text;
-use bpe_command::size;
+use bpe::quote::sql_text;
+use bpe::size;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use bpe_command::connection::{self, Target};
-use bpe_command::observe::{self, Sample};
+use bpe::connection::{self, Target};
+use bpe::observe::{self, Sample};
 use private_server::Server;
 
 use super::volume::Volume;

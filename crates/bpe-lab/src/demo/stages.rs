@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result};
-use bpe_command::size;
+use bpe::size;
 
 use super::args::{Args, SideName, Workload};
 use super::bench::Bench;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bpe_command::size;
+use bpe::size;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use super::args::{SideName, Workload};

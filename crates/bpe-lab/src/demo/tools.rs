@@ -39,7 +39,7 @@ impl Tools {
         let library = match &args.library {
             Some(path) if path.is_file() => Some(path.clone()),
             Some(path) => bail!("there is no library {}", path.display()),
-            None => ["bpe.so", "libbpe.so"]
+            None => ["bpe.so", "libbpe_plugin.so"]
                 .iter()
                 .map(|name| beside.join(name))
                 .find(|path| path.is_file()),

@@ -5,9 +5,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use bpe_command::console::Opening;
-use bpe_command::enable::Places;
-use bpe_command::size::human;
+use bpe::console::Opening;
+use bpe::enable::Places;
+use bpe::size::human;
 
 use super::args::{Args, SideName};
 use super::bench::Bench;

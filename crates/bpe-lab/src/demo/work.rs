@@ -1,6 +1,6 @@
 //! Work of the disks and the extension.
 
-use bpe_command::observe::percent;
+use bpe::observe::percent;
 use serde::{Deserialize, Serialize};
 
 /// Counter differences over a test.

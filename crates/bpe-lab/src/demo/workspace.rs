@@ -19,7 +19,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use bpe_command::size;
+use bpe::size;
 use private_server::ownership;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;

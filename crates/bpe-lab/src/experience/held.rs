@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-use bpe_command::console::Watched;
-use bpe_command::enable::Places;
+use bpe::console::Watched;
+use bpe::enable::Places;
 
 use super::load::Bench;
 use super::run::Run;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use bpe_command::connection::{Target, plain};
+use bpe::connection::{Target, plain};
 
 use crate::demo::args::Workload;
 use crate::demo::plan::Tables;

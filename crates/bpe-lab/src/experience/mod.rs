@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use axum::Router;
-use bpe_command::connection::{Address, plain};
-use bpe_command::console::{self, Guest, Opening, Refusal, Watched, now_ms};
-use bpe_command::enable::Places;
-use bpe_command::failure::Failure;
-use bpe_command::terminal::complain;
+use bpe::connection::{Address, plain};
+use bpe::console::{self, Guest, Opening, Refusal, Watched, now_ms};
+use bpe::enable::Places;
+use bpe::failure::Failure;
+use bpe::terminal::complain;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use bpe_command::console::{Answer, Refusal, Said, blocking};
+use bpe::console::{Answer, Refusal, Said, blocking};
 use serde::Deserialize;
 use serde_json::Value;
 

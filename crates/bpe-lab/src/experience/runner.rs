@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use bpe_command::change::switch;
-use bpe_command::console::{Level, now_ms, shortened};
-use bpe_command::failure::Failure;
-use bpe_command::server::Server;
-use bpe_command::state::state;
-use bpe_command::told::Told;
+use bpe::change::switch;
+use bpe::console::{Level, now_ms, shortened};
+use bpe::failure::Failure;
+use bpe::server::Server;
+use bpe::state::state;
+use bpe::told::Told;
 
 use super::held::Experience;
 use super::load::{Load, Side, mean};

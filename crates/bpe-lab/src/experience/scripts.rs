@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bpe_command::failure::Failure;
+use bpe::failure::Failure;
 use private_server::ownership::{self, changeable};
 use tokio::sync::Semaphore;
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, available_parallelism};
 
-use bpe_command::failure::{Exit, Failure};
-use bpe_command::terminal::{complain, say};
+use bpe::failure::{Exit, Failure};
+use bpe::terminal::{complain, say};
 use clap::ValueEnum;
 use replay::{LEAST_CACHE_PAGES, Outcome, Trace};
 

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bpe_command::failure::{Exit, Failure};
-use bpe_command::terminal::{complain, say};
+use bpe::failure::{Exit, Failure};
+use bpe::terminal::{complain, say};
 use replay::policies::PolicyName;
 use replay::{LEAST_CACHE_PAGES, MAX_INSTANCES, Trace};
 

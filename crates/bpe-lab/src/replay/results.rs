@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-use bpe_command::failure::Failure;
+use bpe::failure::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use replay::policies::{self, PolicyName};
 use replay::{

@@ -16,8 +16,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bpe_command::failure::{Exit, Failure};
-use bpe_command::terminal::say;
+use bpe::failure::{Exit, Failure};
+use bpe::terminal::say;
 use fastrand::Rng;
 use replay::Trace;
 use replay::trace::{Operation, TraceWriter};

@@ -129,13 +129,13 @@ fn own_folder(path: &Path, seen: &Path) -> PathBuf {
 fn exposed(folder: &Path, process: &Process) -> Vec<Finding> {
     let group = process.groups.last().copied().unwrap_or(0); // that of the files it makes
     let look = |path: &Path| fs::metadata(process.seen(path));
-    let Ok(exposures) = extension::exposures(folder, process.uid, group, look) else {
+    let Ok(exposures) = cache::exposures(folder, process.uid, group, look) else {
         return Vec::new();
     };
     exposures
         .into_iter()
         .map(|exposure| {
-            let finding = if exposure.who == extension::Who::Everybody {
+            let finding = if exposure.who == cache::Who::Everybody {
                 Finding::fail(
                     "safety",
                     format!("{exposure}: the extension refuses a place that everybody can change"),

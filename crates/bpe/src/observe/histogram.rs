@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn bounds_follow_from_each_other() {
-        // As in crates/extension's histogram: 4..5, 7..8, 8..10, 1024..1280, 1792..2048.
+        // As in crates/cache's histogram: 4..5, 7..8, 8..10, 1024..1280, 1792..2048.
         for (upper, low) in [
             (1, 0),
             (4, 3),

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use bpe::process::CORE;
-use bpe::{controller, settings};
+use bpe_plugin::process::CORE;
+use bpe_plugin::{controller, settings};
 
 use super::common::{OF_A_CHILD, SMALLER};
 use super::left::{self, Found};
@@ -47,7 +47,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     calls::install()?;
     #[cfg(debug_assertions)]
     if options.minutes {
-        bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+        bpe_plugin::hold_up::AT.get_or_init(|| kernel::hold_up);
     }
     let log = OpenOptions::new()
         .create(true)
@@ -345,7 +345,7 @@ fn stop(uninstalls: bool) {
 fn deinit() -> c_int {
     /// Offset of `deinit` in MySQL's `st_mysql_plugin`, bytes.
     const DEINIT: usize = 64;
-    let declaration = bpe::abi::descriptor::_mysql_plugin_declarations_.get();
+    let declaration = bpe_plugin::abi::descriptor::_mysql_plugin_declarations_.get();
     // SAFETY: the descriptor has the servers' layout, which a test of the plugin verifies.
     unsafe {
         let call = declaration.cast::<u8>().add(DEINIT);

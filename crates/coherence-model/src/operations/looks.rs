@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use bpe::audit::watch::{Seen, Watch};
-use bpe::os::Os as _;
-use bpe::process::CORE;
+use bpe_plugin::audit::watch::{Seen, Watch};
+use bpe_plugin::os::Os as _;
+use bpe_plugin::process::CORE;
 
 use super::{errno, ranges};
 use crate::calls;

@@ -54,7 +54,7 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
 }
 
 fn inode(file: &File) -> u64 {
-    bpe::os::Os::stat(&bpe::linux::Linux, file.fd()).map_or(0, |stat| stat.inode.1)
+    bpe_plugin::os::Os::stat(&bpe_plugin::linux::Linux, file.fd()).map_or(0, |stat| stat.inode.1)
 }
 
 /// Creates a file under this path and fills it. Its gate is still shut.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extension::Source;
+use cache::Source;
 
 use super::*;
 use crate::aio::requests::{PREAD, is_tag};

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::hash::BuildHasherDefault;
 use std::sync::OnceLock;
 
-use extension::{GivenUp, Located, NumberHasher, ReadTicket};
+use cache::{GivenUp, Located, NumberHasher, ReadTicket};
 
 use crate::control::Timed;
 use crate::switch::{Pending, Switch};

@@ -1,6 +1,6 @@
 //! Recovery of persisted files: their identities, and the proof at the server's first open.
 
-use extension::Extension;
+use cache::Extension;
 
 use super::{DataFile, Files};
 use crate::manifest::{PersistedFile, Recovery};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extension::Extension;
+use cache::Extension;
 use parking_lot::Mutex as Plain;
 
 use super::kernel::Kernel;

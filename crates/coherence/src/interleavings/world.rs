@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
+use cache::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 
 use super::host::Process;
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
@@ -101,7 +101,7 @@ impl World {
             let config = Config {
                 devices: vec![DeviceConfig {
                     path: folder.path().to_path_buf(),
-                    bytes: extension::LEAST_DEVICE_BYTES,
+                    bytes: cache::LEAST_DEVICE_BYTES,
                     owner: OwnerIdentity([7; 16]),
                     file_name: format!("cache{number}"),
                 }],

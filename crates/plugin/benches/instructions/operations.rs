@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpe::calls;
-use bpe::process::CORE;
-use bpe::switch::{Active, Bypass};
+use bpe_plugin::calls;
+use bpe_plugin::process::CORE;
+use bpe_plugin::switch::{Active, Bypass};
+use cache::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 use coherence::manifest::{Head, Manifest, Memory, Record};
-use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
@@ -151,7 +151,7 @@ unsafe fn hook<F: Copy>(name: &str, original: *const ()) -> F {
 fn keep_records() {
     let records: Vec<Record> = (0..4).map(|_| Record::default()).collect();
     let memory = Memory {
-        now: bpe::clock::file_time,
+        now: bpe_plugin::clock::file_time,
         grow: |_| false,
     };
     let head = Box::leak(Box::new(Head::default()));

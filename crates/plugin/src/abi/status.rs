@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use extension::HistogramSnapshot;
+use cache::HistogramSnapshot;
 use interface::{Status, Untrusted};
 use serde_json::{Value, json};
 

@@ -670,10 +670,7 @@ mod tests {
             Kind::Number { most, .. } => most,
             _ => 0,
         };
-        assert_eq!(
-            of(variables::INSTANCES),
-            u64::from(extension::MAX_INSTANCES)
-        );
+        assert_eq!(of(variables::INSTANCES), u64::from(cache::MAX_INSTANCES));
         assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::LONGEST);
         assert_eq!(
             variables::PERSIST_PATH.kind,

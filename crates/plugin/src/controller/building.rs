@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cache::{DeviceStatistics, Extension};
 use coherence::controller::{Built, Engine};
-use extension::{DeviceStatistics, Extension};
 
 use super::texts;
 use crate::linux::Linux;

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use extension::DeviceStatistics;
+use cache::DeviceStatistics;
 
 /// Inactive disks, with the time of the first look and whether the log names them. The log names a disk at the second look,
 /// since a paused process measures long reads and writes when it resumes.

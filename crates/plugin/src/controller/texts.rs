@@ -1,7 +1,7 @@
 //! Messages of the controller: log, clients and status.
 
+use cache::{Inherited, Statistics};
 use coherence::controller::{Refused, Shown, Told};
-use extension::{Inherited, Statistics};
 
 use crate::linux::Linux;
 use crate::os::Os as _;

@@ -82,7 +82,7 @@ impl Watch {
             return;
         }
         self.noted = Some(Instant::now());
-        extension::give_idle_memory_back();
+        cache::give_idle_memory_back();
         CORE.end_unseen(crate::aio::UNSEEN);
         let devices = CORE.switch().active().as_ref().map(|active| {
             persist::note(&active.extension);

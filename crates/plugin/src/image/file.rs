@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use extension::{OpenError, make_own, open_own};
+use cache::{OpenError, make_own, open_own};
 use rustix::fs::{Advice, fadvise};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BPEIMAGE");

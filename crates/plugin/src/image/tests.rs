@@ -17,7 +17,7 @@ impl Place {
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         Place {
             disk: tempfile::tempdir().unwrap(),
-            records: extension::open_in_memory(&memory.path().join("files")).unwrap(),
+            records: cache::open_in_memory(&memory.path().join("files")).unwrap(),
             memory,
         }
     }
@@ -82,7 +82,7 @@ impl Place {
         assert_eq!(self.records.metadata().unwrap().len(), 0, "{what}");
         assert!(!self.arena().exists(), "{what}");
         // The arena is usable for the next process.
-        assert!(extension::open_in_memory(&self.arena()).is_ok(), "{what}");
+        assert!(cache::open_in_memory(&self.arena()).is_ok(), "{what}");
         std::fs::remove_file(self.arena()).unwrap();
     }
 }
@@ -121,7 +121,7 @@ fn all_of_it_is_taken_once() {
     assert!(records[LABEL..].iter().all(|&byte| byte == 1));
     assert!(!place.path().exists());
     // The arena's lock is free.
-    extension::open_in_memory(&place.arena()).unwrap();
+    cache::open_in_memory(&place.arena()).unwrap();
     assert_eq!(place.take(), Ok(None));
 }
 
@@ -174,7 +174,7 @@ fn damage_that_is_found_late_leaves_nothing() {
     let place = Place::new();
     for at in [4096 + 10, 4096 + 150_000, 4096 + PARTS[0] + PARTS[1] - 1] {
         place.write(BOOT + 1, OWNER, fence());
-        let file = extension::open_own(&place.path()).unwrap().unwrap();
+        let file = cache::open_own(&place.path()).unwrap().unwrap();
         file.write_all_at(&[2], at as u64).unwrap();
         place.expect_nothing("damage");
         assert_eq!(place.take(), Ok(None));
@@ -185,7 +185,7 @@ fn damage_that_is_found_late_leaves_nothing() {
 fn memory_that_cannot_be_had_leaves_nothing() {
     let place = Place::new();
     place.write(BOOT + 1, OWNER, fence());
-    let arena = extension::open_in_memory(&place.arena()).unwrap();
+    let arena = cache::open_in_memory(&place.arena()).unwrap();
     assert!(place.take().is_err(), "somebody has it");
     drop(arena);
     assert_eq!(place.records.metadata().unwrap().len(), 0);
@@ -221,7 +221,7 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
     drop(free);
     // The late thread finds its destination taken away.
     place.wait_until_invalid();
-    assert!(extension::open_in_memory(&place.arena()).is_ok());
+    assert!(cache::open_in_memory(&place.arena()).is_ok());
     assert_eq!(place.records.metadata().unwrap().len(), 6);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use extension::is_page_length;
+use cache::is_page_length;
 use interface::heat::{CLASSES, Decoder, LEVELS, MAX_BYTES, classes, is_listed, pieces};
 use serde::Deserialize;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use cache::{EXTENT_PAGES, EXTENT_SHIFT, Wanted};
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer, Warmed, page_size_of};
-use extension::{EXTENT_PAGES, EXTENT_SHIFT, Wanted};
 use interface::heat::{CLASSES, LEVELS};
 
 use super::list::{List, Listed, Piece};

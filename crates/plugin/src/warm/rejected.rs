@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use cache::{EXTENT_PAGES, EXTENT_SHIFT};
 use coherence::recovery::RejectedFile;
-use extension::{EXTENT_PAGES, EXTENT_SHIFT};
 
 use super::list::List;
 use crate::heat::Names;

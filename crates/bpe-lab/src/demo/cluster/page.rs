@@ -1,6 +1,6 @@
 //! `report.html` of the failovers.
 
-use bpe_command::size;
+use bpe::size;
 use maud::{Markup, html};
 
 use super::figures::{FREE, Figures, THROUGHPUT};

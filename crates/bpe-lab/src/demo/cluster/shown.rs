@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bpe_command::size;
+use bpe::size;
 
 use super::figures::{FREE, Failover, Figures, Keeping, THROUGHPUT, WITHIN};
 use super::plan::Standby;

@@ -22,7 +22,7 @@ mod table;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use bpe_command::size;
+use bpe::size;
 
 use super::args::Args;
 use super::bench::Bench;

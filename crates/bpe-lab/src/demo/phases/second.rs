@@ -1,6 +1,6 @@
 //! One second of a load, as the phases store it.
 
-use bpe_command::observe;
+use bpe::observe;
 use serde::{Deserialize, Serialize};
 
 use crate::demo::sysbench::Interval;

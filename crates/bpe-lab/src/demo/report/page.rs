@@ -1,6 +1,6 @@
 //! The frame of the page: head, title, method.
 
-use bpe_command::size;
+use bpe::size;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::sections;

@@ -1,6 +1,6 @@
 //! The parts of the page that show one run: cards, table, charts.
 
-use bpe_command::size;
+use bpe::size;
 use maud::{Markup, html};
 
 use super::chart::{Chart, Series};

@@ -1,6 +1,6 @@
 //! Presentation of restarts in table and report.
 
-use bpe_command::size;
+use bpe::size;
 
 use super::figures::{FIRST, HITS, How, Restart, Restarts, THROUGHPUT, TOLD, WITHIN, qps, share};
 use crate::demo::numbers::{number, percent};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{FileId, PageId, ReadOutcome};
+use cache::{FileId, PageId, ReadOutcome};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, Places};

@@ -1,6 +1,6 @@
 //! Performance of the extension relative to its disk, measured alternately with fio on the same disk.
 //!
-//! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p extension --bench disk [-- [reads] [writes] [--quick]]`
+//! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p cache --bench disk [-- [reads] [writes] [--quick]]`
 //!
 //! Reads: random pages of a full cache file. fio reads the same file in the same way (psync, O_DIRECT, 16 KiB, same
 //! number of threads). Goal: 90 % of fio's reads per second. The bench also measures a loop of bare preads in this

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
     PolicyName, ReadOutcome, Source,
 };

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use extension::{FileId, OfferOutcome, PageId};
+use cache::{FileId, OfferOutcome, PageId};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};

@@ -1,6 +1,6 @@
 //! Cost of a read through the extension, compared with a bare pread of the same bytes.
 //!
-//! `cargo bench -p extension --bench read_path [-- FILTER]`
+//! `cargo bench -p cache --bench read_path [-- FILTER]`
 //!
 //! Groups: `memory` (the cache file is in memory, so all of the time is CPU time), `disk` (O_DIRECT, if the file system
 //! of BENCH_DIRECTORY or the target directory supports it), `compressed`, `other` (misses, and the operations of a
@@ -16,8 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use cache::{Compression, FileId, PageId, PolicyName, ReadOutcome};
 use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
-use extension::{Compression, FileId, PageId, PolicyName, ReadOutcome};
 use fastrand::Rng;
 
 use common::cache::{Buffer, Cache, PAGE, Places};
@@ -94,7 +94,7 @@ fn in_memory(criterion: &mut Criterion, directory: &Path) -> Outcome {
     let mut source = Buffer::random(&mut Rng::with_seed(3));
     let staged: Vec<PageId> = (0..PAGES)
         .map(|n| PageId::new(FILE, n))
-        .take_while(|&page| cache.offer(page, &mut source) == extension::OfferOutcome::Admitted)
+        .take_while(|&page| cache.offer(page, &mut source) == cache::OfferOutcome::Admitted)
         .collect();
     let mut random = Rng::with_seed(4);
     group.bench_function("copy of a page", |bench| {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use extension::PageId;
+use cache::PageId;
 use parking_lot::{Mutex, MutexGuard};
 
 const NONE: u32 = u32::MAX;

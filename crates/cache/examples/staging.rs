@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId, ReadOutcome,
     Source, Statistics, benching,
 };

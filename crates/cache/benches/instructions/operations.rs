@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use extension::{Compression, FileId, Generations, OfferOutcome, PageId, PolicyName, ReadOutcome};
+use cache::{Compression, FileId, Generations, OfferOutcome, PageId, PolicyName, ReadOutcome};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};
@@ -37,7 +37,7 @@ fn absent(n: u32) -> PageId {
     PageId::new(FileId(2), n)
 }
 
-fn opened(room: u32, change: impl FnOnce(&mut extension::Config)) -> Outcome<Cache> {
+fn opened(room: u32, change: impl FnOnce(&mut cache::Config)) -> Outcome<Cache> {
     Cache::open(&memory_directory(), room, false, |config| {
         // So that every instance has some pages.
         config.instances = 2;

@@ -1,6 +1,6 @@
 //! Lock contention of the instances: 1, 2, 4, 8, 16 instances; 1, 2, 4 threads per core.
 //!
-//! `cargo bench -p extension --bench instances [-- --quick]`
+//! `cargo bench -p cache --bench instances [-- --quick]`
 //!
 //! Threads read pages like sysbench with `rand-type=special` and `rand-spec-pct=15`, on one table and on thirty. An
 //! access is `Extension::read`, and an offer of the page after a miss. The cache file is in memory, so that no disk
@@ -29,7 +29,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{InstanceStatistics, PageId, PolicyName, ReadOutcome, Source};
+use cache::{InstanceStatistics, PageId, PolicyName, ReadOutcome, Source};
 use fastrand::Rng;
 
 use common::cache::{Buffer, Cache, PAGE};

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use extension::{
+use cache::{
     Compression, Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId,
     PolicyName, ReadOutcome, Source,
 };

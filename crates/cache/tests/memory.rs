@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
     OwnerIdentity, PageId, PolicyName, Source,
 };

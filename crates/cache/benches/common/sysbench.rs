@@ -6,7 +6,7 @@
 //! the two (at least a quarter for the others) also gives the position in that share. So the first quarter of the share
 //! is empty: 75 % of the numbers fall on 11.25 % of the range.
 
-use extension::{FileId, PageId};
+use cache::{FileId, PageId};
 use fastrand::Rng;
 
 const SPECIAL_SHARE: f64 = 0.15;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extension::{
+use cache::{
     Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
     PolicyName, Source,
 };

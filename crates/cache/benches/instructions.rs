@@ -1,7 +1,7 @@
 //! Instructions of each operation, counted by valgrind's callgrind. The counts do not depend on the load of the host,
 //! so continuous integration can rely on them.
 //!
-//! `cargo bench -p extension --bench instructions [-- --record]`
+//! `cargo bench -p cache --bench instructions [-- --record]`
 //!
 //! Fails if an operation takes more than 1.3 times the instructions noted in `benches/instructions.txt`; `--record`
 //! rewrites these notes. Without valgrind it reports that it was skipped (a failure if BPE_REQUIRE_ALL=1, as in
@@ -21,7 +21,7 @@ use common::instructions::{self, Bench};
 
 fn main() -> ExitCode {
     instructions::main(&Bench {
-        krate: "extension",
+        krate: "cache",
         folder: env!("CARGO_MANIFEST_DIR"),
         operations: &operations::OPERATIONS,
         remark: |of| {
