@@ -1,61 +1,37 @@
 //! Implementation of the command `bpe`: installs the buffer pool extension on a server, removes it, monitors it, and
 //! checks beforehand whether it will help.
 //!
-//! Each subcommand is a module with `Args` (parsed by clap) and `run(Args) -> Result<ExitCode>`; [`command`] lists all
-//! of them. `cluster` groups servers into clusters. `connection`, `server` and `process` find the server and its
-//! process. `library`, `server_options`, `snippet`, `pool` and `record` are changed by `enable` and restored by
-//! `disable`.
+//! Rooms from the bottom up; a room imports only rooms above it in this list:
 //!
-//! The command `bpe-lab` uses the public items for the same access to servers and terminals.
+//! 1. [`support`]: errors, terminal, texts, files.
+//! 2. [`connect`]: a server's address, its proof of identity, its session and its process.
+//! 3. [`installation`]: the parts that an installation consists of.
+//! 4. [`observe`]: figures of a server; `bpe status` and `bpe top`.
+//! 5. [`change`]: one engine for every change of a server; the plans of `bpe enable` and `bpe disable`.
+//! 6. [`cluster`]: roles of several servers, rolling changes, readiness.
+//! 7. [`compare`]: `bpe compare`, serving and bypass in turn.
+//! 8. [`doctor`]: `bpe doctor`, checks before an installation.
+//! 9. [`console`]: `bpe console`, the web page.
+//! 10. [`commands`]: the command line, and the subcommands without a room.
+//!
+//! Each subcommand has `Args` (parsed by clap) and `run(Args) -> Result<ExitCode>`.
+//!
+//! `bpe-lab` uses the re-exported items for the same access to servers and terminals.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod change;
 mod cluster;
-pub mod command;
+pub mod commands;
 mod compare;
-pub mod connection;
+pub mod connect;
 pub mod console;
-mod disable;
-mod disk;
 mod doctor;
-mod elf;
-pub mod enable;
-pub mod failure;
-mod files;
-mod interception;
-mod interruption;
-#[cfg(test)]
-mod left_out_tests;
-mod leftover;
-mod library;
-mod maintenance;
-pub mod manual;
-mod moved;
+mod installation;
 pub mod observe;
-mod part;
-mod persistence;
-mod pool;
-mod private_file;
-mod process;
-mod progress;
-pub mod quote;
-mod random;
-mod ready;
-mod record;
-mod recording;
-mod report;
-mod rescue;
-pub mod server;
-mod server_options;
-pub mod servers_file;
-pub mod size;
-mod snippet;
-pub mod state;
-mod status;
-pub mod terminal;
-pub mod told;
-mod top;
-mod verify;
-mod views;
-mod warm;
+pub mod support;
+
+pub use change::enable;
+pub use commands::manual;
+pub use connect::{self as connection, server, servers_file, state};
+pub use support::{failure, notifier, quote, size, terminal};

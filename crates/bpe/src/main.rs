@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    bpe::command::main()
+    bpe::commands::main()
 }

@@ -8,7 +8,7 @@ use mysql::{Row, from_row_opt};
 use protocol::{Bounds, Protocol, Stream};
 
 // Part of the command, which has no library.
-#[path = "../../bpe/src/connection/protocol.rs"]
+#[path = "../../bpe/src/connect/protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
 

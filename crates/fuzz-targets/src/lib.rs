@@ -9,23 +9,24 @@ mod cache_file;
 mod settings;
 
 // Part of the command, which has no library.
-#[path = "../../bpe/src/elf.rs"]
+#[path = "../../bpe/src/connect"]
 #[allow(dead_code)]
-mod elf;
-#[path = "../../bpe/src/files.rs"]
+mod connect {
+    pub mod option_file;
+}
+#[path = "../../bpe/src/support"]
 #[allow(dead_code)]
-mod files;
-#[path = "../../bpe/src/connection/option_file.rs"]
-#[allow(dead_code)]
-mod option_file;
-#[path = "../../bpe/src/quote.rs"]
-#[allow(dead_code)]
-mod quote;
-#[path = "../../bpe/src/size.rs"]
-#[allow(dead_code)]
-mod size;
+mod support {
+    pub mod elf;
+    pub mod files;
+    pub mod quote;
+    pub mod size;
+}
 
 use std::path::Path;
+
+use connect::option_file;
+use support::{elf, size};
 
 /// A name, and the function to call with the bytes.
 pub type Target = (&'static str, fn(&[u8]));
@@ -170,10 +171,4 @@ pub fn tables(bytes: &[u8]) {
             assert!(Rules::parse(&changed, folds).is_ok(), "{changed}");
         }
     }
-}
-
-/// Same module path as in the command.
-#[cfg(test)]
-mod connection {
-    pub(crate) use super::option_file;
 }

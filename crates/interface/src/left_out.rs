@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 
 /// Each check, and a substring of the names of the unit tests that notice its absence.
 pub const CHECKS: &[(&str, &str)] = &[
-    ("peer", "connection::trust"),
-    ("way-to-the-socket", "connection::place"),
+    ("peer", "connect::trust"),
+    ("way-to-the-socket", "connect::socket_path"),
     ("owners-on-the-way", "files::"),
     ("writers-on-the-way", "files::"),
     ("links-on-the-way", "files::"),
     ("rows-of-an-answer", "variables_have_a_bound"),
     ("bytes-of-an-answer", "endless_answers_end"),
-    ("password-in-clear", "connection::protocol"),
+    ("password-in-clear", "connect::protocol"),
     ("unseen-characters", "change::"),
     ("control-characters", "quote::"),
     ("sql-literals", "quote::"),

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use bpe::change::switch;
 use bpe::console::{Level, now_ms, shortened};
 use bpe::failure::Failure;
+use bpe::notifier::Notifier;
 use bpe::server::Server;
 use bpe::state::state;
-use bpe::told::Told;
 
 use super::held::Experience;
 use super::load::{Load, Side, mean};
@@ -54,7 +54,7 @@ pub fn check(server: &mut Server) -> Result<(), Failure> {
 /// Discards progress messages: the points have the phase.
 struct Silent;
 
-impl Told for Silent {
+impl Notifier for Silent {
     fn line(&mut self, _: &str) {}
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
-use crate::server::{Lost, Server};
+use crate::connect::server::{Lost, Server};
+use crate::support::failure::Failure;
 
 type Undo = Box<dyn FnOnce(&mut Server) -> Result<(), String>>;
 

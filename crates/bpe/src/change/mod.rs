@@ -1,20 +1,23 @@
 //! A change of a server as a list of steps: shown as a table, confirmed, executed, and undone if a step fails.
 //!
-//! [`crate::enable`], [`crate::disable`] and [`switch`] make a [`Plan`] for a server. The command and the console show
+//! [`crate::change::enable`], [`crate::change::disable`] and [`switch`] make a [`Plan`] for a server. The command and the console show
 //! and execute it. A rolling change of a cluster is a loop around that.
 
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::server::Server;
-use crate::terminal;
+use crate::connect::process::Process;
+use crate::connect::server::Server;
 
+mod confirmation;
 pub mod digest;
+pub mod disable;
+pub mod enable;
 mod journal;
 mod plan;
 pub mod pool;
 mod run;
 pub mod switch;
+pub mod views;
 
+pub use confirmation::{apply, confirmed};
 pub use journal::Reopen;
 pub use plan::{OPTION_LINE, Plan, Row, Step};
 pub use run::{Kind, Run};
@@ -33,21 +36,4 @@ pub fn title(server: &Server, process: Option<&Process>) -> String {
         ));
     }
     title
-}
-
-/// Asks the administrator to confirm. `yes` skips the question.
-///
-/// # Errors
-/// There is no terminal.
-pub fn confirmed(yes: bool) -> Result<bool, Failure> {
-    if yes {
-        return Ok(true);
-    }
-    let wanted = terminal::confirm("Continue?").ok_or_else(|| {
-        Failure::usage("there is no terminal to ask on: add --yes to proceed without asking")
-    })?;
-    if !wanted {
-        terminal::say!("Nothing was changed.");
-    }
-    Ok(wanted)
 }

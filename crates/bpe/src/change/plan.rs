@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::digest::Digest;
 use super::journal::Reopen;
 use super::run::{Kind, Run};
-use crate::failure::Failure;
-use crate::record::{Place, Record};
-use crate::server::Server;
-use crate::size::human;
-use crate::told::Told;
+use crate::connect::server::Server;
+use crate::installation::install_state::{Place, Record};
+use crate::support::failure::Failure;
+use crate::support::notifier::Notifier;
+use crate::support::size::human;
 
 /// Name of a row with a line of an option file.
 pub const OPTION_LINE: &str = "line of the option file";
@@ -235,12 +235,12 @@ impl Plan {
     pub fn carry_out(
         self,
         server: &mut Server,
-        told: &mut dyn Told,
+        notifier: &mut dyn Notifier,
         reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
         let titles: Vec<_> = self.steps.iter().map(|step| step.title).collect();
-        told.steps(&titles);
-        let mut run = Run::new(self.kind, self.record, server, told, reopen);
+        notifier.steps(&titles);
+        let mut run = Run::new(self.kind, self.record, server, notifier, reopen);
         let result = all(self.steps, self.end, &mut run);
         run.conclude(result)
     }

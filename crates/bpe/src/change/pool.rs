@@ -1,10 +1,10 @@
 //! Steps that lower InnoDB's buffer pool by the extension's memory, and restore it.
 
 use super::{Row, Run, Step};
-use crate::failure::Failure;
-use crate::pool::{self, Pool};
-use crate::record::Record;
-use crate::size::human;
+use crate::installation::install_state::Record;
+use crate::installation::pool::{self, Pool};
+use crate::support::failure::Failure;
+use crate::support::size::human;
 
 /// Why the original pool size is unknown.
 pub const NO_RECORD: &str = "there is no record here of its size without the extension, which may have been switched on \

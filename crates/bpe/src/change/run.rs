@@ -4,15 +4,15 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::journal::{Connection, Journal, Moment, Reopen, connected};
-use crate::connection::plain;
-use crate::failure::Failure;
-use crate::files::Replaced;
-use crate::maintenance::Maintenance;
-use crate::process::Process;
-use crate::quote::{readable, sql_value};
-use crate::record::{Place, Record};
-use crate::server::{Server, error_code};
-use crate::told::Told;
+use crate::connect::maintenance::Maintenance;
+use crate::connect::plain;
+use crate::connect::process::Process;
+use crate::connect::server::{Server, error_code};
+use crate::installation::install_state::{Place, Record};
+use crate::support::failure::Failure;
+use crate::support::files::Replaced;
+use crate::support::notifier::Notifier;
+use crate::support::quote::{readable, sql_value};
 
 /// The server does not have the variable.
 const UNKNOWN_VARIABLE: u16 = 1193;
@@ -32,7 +32,7 @@ pub enum Kind {
 /// The context of a step.
 pub struct Run<'a> {
     pub server: &'a mut Server,
-    told: &'a mut dyn Told,
+    notifier: &'a mut dyn Notifier,
     reopen: Reopen<'a>,
     kind: Kind,
     record: Option<(Place, Option<Record>)>,
@@ -58,13 +58,13 @@ impl<'a> Run<'a> {
         kind: Kind,
         record: Option<(Place, Option<Record>)>,
         server: &'a mut Server,
-        told: &'a mut dyn Told,
+        notifier: &'a mut dyn Notifier,
         reopen: Reopen<'a>,
     ) -> Self {
         let begin = Moment::of(server);
         Self {
             server,
-            told,
+            notifier,
             reopen,
             kind,
             record,
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
     pub(super) fn begin(&mut self, step: usize) {
         self.step = step;
         self.failed_before = self.failures.len();
-        self.told.begin(step);
+        self.notifier.begin(step);
         self.journal.begin(step);
     }
 
@@ -95,12 +95,12 @@ impl<'a> Run<'a> {
             self.failures
                 .extend(result.err().map(|failure| failure.what));
             if self.failures.len() > self.failed_before {
-                self.told.failed(self.step);
+                self.notifier.failed(self.step);
             }
             return Ok(());
         }
         result?;
-        match self.told.interrupted() {
+        match self.notifier.interrupted() {
             true => Err(Failure::step("interrupted")),
             false => Ok(()),
         }
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         let (sets, at) = (self.kind == Kind::Set, self.step);
         if sets && connection.is_another() && self.begin.has_started_since(self.server) {
             // The restart has reset the variables.
-            (0..at).for_each(|step| self.told.undone(step, true));
+            (0..at).for_each(|step| self.notifier.undone(step, true));
             failure.what.push_str(STARTED_AGAIN);
             return failure;
         }
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
                 .iter()
                 .filter(|undone| only_looked || undone.step == step);
             let wholly = of_step.all(|undone| undone.result.is_ok());
-            self.told.undone(step, is_over && wholly);
+            self.notifier.undone(step, is_over && wholly);
         }
         let wholly = is_over && all.iter().all(|undone| undone.result.is_ok());
         failure.what.push_str(match (wholly, sets) {
@@ -231,12 +231,13 @@ impl<'a> Run<'a> {
 
     /// Reports a line of the current step.
     pub fn tell(&mut self, text: impl AsRef<str>) {
-        self.told.line(&format!("  {}", text.as_ref().trim_start()));
+        self.notifier
+            .line(&format!("  {}", text.as_ref().trim_start()));
     }
 
     /// Reports a line beside the steps.
     pub fn say(&mut self, text: impl AsRef<str>) {
-        self.told.line(text.as_ref());
+        self.notifier.line(text.as_ref());
     }
 
     /// Adds an undo entry. `undone` names its result.

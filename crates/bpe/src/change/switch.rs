@@ -7,16 +7,16 @@ use interface::variables;
 use super::digest::Part;
 use super::{Kind, Plan, Row, Step, pool, title};
 
-use crate::enable::{self, Places};
-use crate::failure::Failure;
-use crate::maintenance::check_may_set;
-use crate::pool::{Pool, expected_memory};
-use crate::process::Process;
-use crate::quote::{shell, shell_path};
-use crate::record::{Place, Record};
-use crate::server::Server;
-use crate::size::human;
-use crate::state::wait_until_active;
+use crate::change::enable::{self, Places};
+use crate::connect::maintenance::check_may_set;
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::connect::state::wait_until_active;
+use crate::installation::install_state::{Place, Record};
+use crate::installation::pool::{Pool, expected_memory};
+use crate::support::failure::Failure;
+use crate::support::quote::{shell, shell_path};
+use crate::support::size::human;
 
 const UNTIL_RESTART: &str =
     "this holds until the server's next start, which follows its option files";

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::group::Known;
 use super::membership::Membership;
 use super::warmth::Warmth;
-use crate::connection::Target;
-use crate::failure::{Exit, Failure};
-use crate::server::Server;
-use crate::servers_file::Named;
+use crate::connect::Target;
+use crate::connect::server::Server;
+use crate::connect::servers_file::Named;
+use crate::support::failure::{Exit, Failure};
 
 /// Answer timeout.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ pub fn nodes(servers: &[Named]) -> Result<Vec<Node>, Failure> {
     servers
         .iter()
         .map(|server| {
-            crate::servers_file::by_name(servers, &server.name)?;
+            crate::connect::servers_file::by_name(servers, &server.name)?;
             Ok(Node {
                 name: server.name.clone(),
                 cluster: server.cluster.clone(),
@@ -112,8 +112,8 @@ pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Args;
-    use crate::connection::tests::full;
+    use crate::connect::Args;
+    use crate::connect::target::tests::full;
 
     #[test]
     fn one_that_hangs_delays_nobody_for_longer_than_that() {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::connection::plain;
-use crate::failure::{Exit, Failure};
-use crate::maintenance::account;
-use crate::server::{Flavour, Server, Version, error_code};
+use crate::connect::maintenance::account;
+use crate::connect::plain;
+use crate::connect::server::{Flavour, Server, Version, error_code};
+use crate::support::failure::{Exit, Failure};
 
 /// ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_DBACCESS_DENIED_ERROR.
 const DENIED: [u16; 3] = [1227, 1142, 1044];

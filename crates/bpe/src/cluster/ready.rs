@@ -5,7 +5,7 @@
 
 use super::look::Seen;
 use super::membership::Role;
-use crate::failure::{Exit, Failure};
+use crate::support::failure::{Exit, Failure};
 
 /// Which nodes are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -421,22 +421,22 @@ mod tests {
         };
         let lost = Failure::new(Exit::Connect, format!("Access denied for user {SECRET}"));
         assert_eq!(reason(Err(lost)), "a is not ready: it does not answer");
-        let mut told = seen(replica(1, 9), Some(100.0));
-        told.membership.state = SECRET.into();
-        told.membership.errors = SECRET.into();
+        let mut seen_node = seen(replica(1, 9), Some(100.0));
+        seen_node.membership.state = SECRET.into();
+        seen_node.membership.errors = SECRET.into();
         assert_eq!(
-            reason(Ok(told.clone())),
+            reason(Ok(seen_node.clone())),
             "a is ready: replica, 0 s behind, 100 % warm"
         );
-        told.membership.in_step = false;
-        told.membership.lag_s = None;
+        seen_node.membership.in_step = false;
+        seen_node.membership.lag_s = None;
         assert_eq!(
-            reason(Ok(told.clone())),
+            reason(Ok(seen_node.clone())),
             "a is not ready: replica, not in step, lag unknown"
         );
-        told.membership.unseen = vec![format!("GRANT it TO {SECRET}")];
+        seen_node.membership.unseen = vec![format!("GRANT it TO {SECRET}")];
         assert_eq!(
-            reason(Ok(told)),
+            reason(Ok(seen_node)),
             "a is not ready: how it replicates cannot be seen"
         );
     }

@@ -14,10 +14,10 @@ use super::standing;
 use super::turn::Turn;
 use super::worse::Window;
 use crate::change::{Plan, confirmed};
-use crate::failure::{Exit, Failure};
-use crate::server::Server;
-use crate::terminal::say;
-use crate::told::{self, Told};
+use crate::connect::server::Server;
+use crate::support::failure::{Exit, Failure};
+use crate::support::notifier::{self, Notifier};
+use crate::support::terminal::say;
 
 /// How a rolling change goes about.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -38,18 +38,13 @@ pub struct Pace {
 }
 
 /// A change that is applied to each server.
-pub trait Change {
+pub struct Change<'a> {
     /// Whether the extension is on afterwards.
-    fn is_on(&self) -> bool;
-
+    pub is_on: bool,
     /// The command that undoes it.
-    fn back(&self) -> String;
-
-    /// Plans the change of a server without changing anything.
-    ///
-    /// # Errors
-    /// Why the change is impossible.
-    fn plan(&self, server: &mut Server, node: usize) -> Result<Plan, Failure>;
+    pub revert: String,
+    /// Plans the change of the server with this number, without changing anything.
+    pub plan: &'a dyn Fn(&mut Server, usize) -> Result<Plan, Failure>,
 }
 
 /// Progress of the rolling change.
@@ -84,7 +79,7 @@ impl Report {
 ///
 /// # Errors
 /// The reason for stopping, with the servers changed and not reached.
-pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Result<Exit, Failure> {
+pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Result<Exit, Failure> {
     let seen = look::at_all(nodes, look::PATIENCE);
     // A server that does not answer may belong to any cluster, unless the file names one.
     let elsewhere = |node: &Node| match (&pace.cluster, &node.cluster) {
@@ -115,7 +110,7 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
             failure.what = format!("{}: {}", node.name, failure.what);
             failure
         };
-        let plan = change.plan(&mut server, *number).map_err(named)?;
+        let plan = (change.plan)(&mut server, *number).map_err(named)?;
         let role = seen[*number].as_ref().map(|seen| seen.membership.words());
         say!("\n{} ({})", node.name, role.unwrap_or_default());
         say!("{plan}");
@@ -128,7 +123,7 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
     if !confirmed(yes)? {
         return Ok(Exit::No);
     }
-    let mut told = told::Terminal::catching_signals()?;
+    let mut notifier = notifier::Terminal::catching_signals()?;
     let mut report = Report::default();
     let memberships = order
         .iter()
@@ -139,7 +134,15 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
         say!("\n{} ({} of {})", node.name, place + 1, order.len());
-        match one(nodes, &order, &primaries, *number, pace, change, &mut told) {
+        match one(
+            nodes,
+            &order,
+            &primaries,
+            *number,
+            pace,
+            change,
+            &mut notifier,
+        ) {
             Ok(true) => report.done.push(node.name.clone()),
             Ok(false) => report.same.push(node.name.clone()),
             Err(failure) => {
@@ -149,7 +152,7 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
                 let mut advice = format!(
                     "to go on, mend that and run the same command again: servers that are as wished are left as they are\n\
                      to go back: {}",
-                    change.back()
+                    change.revert
                 );
                 if let Some(more) = &failure.advice {
                     advice = format!("{more}\n{advice}");
@@ -248,8 +251,8 @@ fn one(
     primaries: &[usize],
     number: usize,
     pace: &Pace,
-    change: &dyn Change,
-    told: &mut told::Terminal,
+    change: &Change<'_>,
+    notifier: &mut notifier::Terminal,
 ) -> Result<bool, Failure> {
     let all: Vec<Node> = order.iter().map(|i| nodes[*i].clone()).collect();
     let seen = look::at_all(&all, look::PATIENCE).into_iter();
@@ -259,24 +262,24 @@ fn one(
     standing::still(names.zip(seen).collect(), max_lag_s, primaries)?;
     let node = &nodes[number];
     let mut server = open(node)?;
-    let plan = change.plan(&mut server, number)?;
+    let plan = (change.plan)(&mut server, number)?;
     if plan.is_empty() {
         say!("  nothing to change");
         return Ok(false);
     }
-    let told = RefCell::new(told);
+    let notifier = RefCell::new(notifier);
     let turn = Turn {
-        is_on: change.is_on(),
+        is_on: change.is_on,
         watch: Duration::from_secs(pace.watch),
         wait: Duration::from_secs(pace.wait),
         max_lag_s,
-        interrupted: &|| told.borrow().interrupted(),
+        interrupted: &|| notifier.borrow().interrupted(),
         to_the_end: false,
     };
     let say = |text: &str| say!("  {text}");
     let after = turn.take(node.target.clone(), look::PATIENCE, &say, || {
         let reopen = || Server::log_in(&mut node.target.clone());
-        let result = plan.carry_out(&mut server, &mut **told.borrow_mut(), &reopen);
+        let result = plan.carry_out(&mut server, &mut **notifier.borrow_mut(), &reopen);
         drop(server);
         result
     })?;

@@ -1,7 +1,7 @@
 //! Preconditions for changing the next server of a cluster: all participate, none is behind, and the primary is unchanged.
 
 use super::membership::Membership;
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// Checks whether this server's state permits changes of the cluster.
 ///

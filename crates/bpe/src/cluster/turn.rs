@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::waiting;
 use super::worse::{self, Window};
-use crate::connection::Target;
-use crate::failure::Failure;
+use crate::connect::Target;
 use crate::observe::Observer;
+use crate::support::failure::Failure;
 
 /// Settings of the turn.
 pub struct Turn<'a> {

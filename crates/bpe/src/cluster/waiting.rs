@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::look::Seen;
-use crate::failure::Failure;
 use crate::observe::Observer;
+use crate::support::failure::Failure;
 
 /// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ pub fn until_in_step(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Args;
+    use crate::connect::Args;
 
     #[test]
     fn nobody_waits_for_ever() {

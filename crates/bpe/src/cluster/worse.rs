@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::look::Seen;
-use crate::failure::Failure;
+use crate::connect::state::is_on;
 use crate::observe::{Figures, Observer};
-use crate::state::is_on;
+use crate::support::failure::Failure;
 
 /// Running threads below which nothing counts as piled up, and the factor over the previous number. Same as in `bpe compare`.
 const FEW_THREADS: f64 = 8.0;

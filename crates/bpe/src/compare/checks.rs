@@ -1,11 +1,11 @@
 //! Preconditions of a comparison on a server. Nothing is changed here.
 
-use crate::connection::plain;
-use crate::failure::Failure;
-use crate::maintenance::check_may_set;
+use crate::connect::maintenance::check_may_set;
+use crate::connect::plain;
+use crate::connect::report;
+use crate::connect::server::Server;
 use crate::observe::Sample;
-use crate::report;
-use crate::server::Server;
+use crate::support::failure::Failure;
 
 pub const BYPASS: &str = "bpe_bypass";
 pub const TIMEOUT: &str = "bpe_bypass_timeout";

@@ -3,11 +3,11 @@
 use super::checks::{BYPASS, Checked, TIMEOUT};
 use super::schedule::Side;
 use super::wish::Wish;
-use crate::connection::plain;
-use crate::failure::{Exit, Failure};
+use crate::connect::plain;
+use crate::connect::server::Server;
 use crate::observe::{Observer, Sample};
-use crate::quote::{readable, sql_value};
-use crate::server::Server;
+use crate::support::failure::{Exit, Failure};
+use crate::support::quote::{readable, sql_value};
 
 /// Seconds by which the bypass timeout exceeds a slice.
 const MARGIN: u64 = 5;
@@ -147,7 +147,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // Does nothing after `put_back`.
         if let Err(why) = self.try_to_put_back() {
-            crate::terminal::complain!("bpe: {why}");
+            crate::support::terminal::complain!("bpe: {why}");
         }
     }
 }

@@ -13,10 +13,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use checks::{TIMEOUT, timeout_in_force};
 
-use crate::connection;
-use crate::failure::{Exit, Failure};
-use crate::progress::Progress;
-use crate::terminal::{self, complain, grouped, say};
+use crate::connect;
+use crate::support::failure::{Exit, Failure};
+use crate::support::progress_line::Progress;
+use crate::support::terminal::{self, complain, grouped, say};
 use report::{Comparison, ENOUGH, Ended};
 use run::{Audience, Now};
 use schedule::Side;
@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: connection::Args,
+    connection: connect::Args,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::limit::Hurt;
 use super::measured::{FIGURES, Figure, Slice, Unit};
 use super::statistics::{Interval, median, middle};
-use crate::terminal::{grouped, microseconds, wrapped};
+use crate::support::terminal::{grouped, microseconds, wrapped};
 
 /// Minimum number of pairs for a verdict.
 pub const ENOUGH: usize = 20;

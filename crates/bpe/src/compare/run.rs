@@ -14,9 +14,9 @@ use super::report::{Comparison, ENOUGH, Ended, Found, Row, rows};
 use super::schedule::{Schedule, Side};
 use super::wish::Wish;
 use super::{checks, notes};
-use crate::connection::Target;
-use crate::failure::Failure;
+use crate::connect::Target;
 use crate::observe::{Figures, Observer, Sample};
+use crate::support::failure::Failure;
 
 /// Seconds of monitoring before the first slice, for a baseline of the unchanged server.
 const WATCHED: u64 = 5;

@@ -1,6 +1,6 @@
 //! Options of a comparison.
 
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// Maximum number of pairs; more would not improve the result.
 const MOST_PAIRS: f64 = 500.0;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::task::{State, Step, StepState, Task};
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// The task of each cluster, by name.
 #[derive(Default)]

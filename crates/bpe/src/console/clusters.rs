@@ -12,7 +12,7 @@ use crate::cluster::group::{self, Group, Known};
 use crate::cluster::look::Seen;
 use crate::cluster::membership::Role;
 use crate::cluster::ready::{self, Limits, Verdict, Wanted};
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// The last known state of all servers. Groups are based on each server's last answer.
 pub struct View {

@@ -14,7 +14,7 @@ use crate::compare::report::{Comparison, Ended};
 use crate::compare::run::{self, Audience, Now};
 use crate::compare::schedule::Side;
 use crate::compare::wish::Wish;
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// Percent of the statements per second, as in the command.
 const LIMIT: f64 = 50.0;

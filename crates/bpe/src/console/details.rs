@@ -9,11 +9,11 @@ use interface::tables::{Action, Named, Rules};
 use interface::variables;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::connect::report;
+use crate::connect::server::Server;
 use crate::observe::Figures;
 use crate::observe::explain::{Circumstances, explain};
-use crate::report;
-use crate::server::Server;
+use crate::support::failure::Failure;
 
 const FRESH: Duration = Duration::from_secs(2);
 /// Maximum number of files and tables shown, most reads first.

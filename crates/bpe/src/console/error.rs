@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
-use crate::failure::{Exit, Failure};
+use crate::support::failure::{Exit, Failure};
 
 /// A status code with the error and advice.
 #[derive(Debug)]

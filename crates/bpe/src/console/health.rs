@@ -23,8 +23,8 @@ use super::listen;
 use super::state::Console;
 use super::watched::Watched;
 use crate::cluster::ready::{Limits, Verdict, Wanted};
-use crate::failure::Failure;
-use crate::terminal::{complain, say};
+use crate::support::failure::Failure;
+use crate::support::terminal::{complain, say};
 
 /// Time limit for the first poll of the servers.
 const FIRST_LOOK: Duration = Duration::from_secs(5);

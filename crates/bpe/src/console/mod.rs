@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::change::enable::Places;
 use crate::cluster::ready::Limits;
-use crate::connection::{self, Target};
-use crate::enable::Places;
-use crate::failure::{Exit, Failure};
-use crate::part::Amount;
-use crate::servers_file;
-use crate::terminal::{complain, say};
+use crate::connect::servers_file;
+use crate::connect::{self, Target};
+use crate::support::failure::{Exit, Failure};
+use crate::support::size::CacheSize;
+use crate::support::terminal::{complain, say};
 
 mod answer;
 mod api;
@@ -46,7 +46,7 @@ mod tasks;
 mod token;
 mod watched;
 
-pub use crate::private_file::may_own;
+pub use crate::support::private_file::may_own;
 pub use answer::{Answer, Said, blocking};
 pub use error::Refusal;
 use events::Events;
@@ -129,7 +129,7 @@ pub struct Args {
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
-    connection: connection::Args,
+    connection: connect::Args,
 }
 
 /// A name, and how to reach the server.
@@ -352,7 +352,7 @@ fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
             path: server.path,
             // A percentage is left to the command, which computes and reports the size.
             size: match server.size {
-                Some(Amount::Bytes(bytes)) => Some(bytes.into()),
+                Some(CacheSize::Bytes(bytes)) => Some(bytes.into()),
                 _ => None,
             },
         };

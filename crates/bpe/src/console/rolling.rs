@@ -25,7 +25,7 @@ use super::watched::Watched;
 use crate::cluster::look::PATIENCE;
 use crate::cluster::standing;
 use crate::cluster::turn::Turn;
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// Polling interval while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

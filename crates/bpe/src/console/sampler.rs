@@ -12,9 +12,9 @@ use super::watched::Watched;
 use crate::cluster::look::Seen;
 use crate::cluster::membership::{Membership, Role};
 use crate::cluster::warmth::Warmth;
-use crate::failure::Failure;
+use crate::connect::server::Server;
 use crate::observe::{Figures, Observer};
-use crate::server::Server;
+use crate::support::failure::Failure;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Retry interval for a server that has been unreachable for some time.

@@ -8,8 +8,8 @@ use super::guard::Guard;
 use super::guest::Guest;
 use super::tasks::Tasks;
 use super::watched::Watched;
+use crate::change::enable::Places;
 use crate::cluster::ready::Limits;
-use crate::enable::Places;
 
 /// The servers and the console's other state.
 pub struct Console {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use super::task::{State, Step, StepState, Task};
 use super::watched::Watched;
-use crate::failure::Failure;
-use crate::told::Told;
+use crate::support::failure::Failure;
+use crate::support::notifier::Notifier;
 
 /// Maximum number of tasks kept.
 const KEPT: usize = 100;
@@ -117,7 +117,7 @@ impl Drop for Work {
     }
 }
 
-impl Told for Work {
+impl Notifier for Work {
     fn steps(&mut self, titles: &[&str]) {
         self.task.steps = titles
             .iter()
@@ -187,7 +187,7 @@ impl Told for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Args;
+    use crate::connect::Args;
 
     fn server() -> Arc<Watched> {
         let args = Args {
@@ -204,7 +204,7 @@ mod tests {
         let tasks = Arc::new(Tasks::default());
         let mut work = Work::begin(&tasks, &server(), "Switching".into());
         work.steps(&["one", "two", "three", "four"]);
-        Told::begin(&mut work, 2);
+        Notifier::begin(&mut work, 2);
         // As reported by a rollback, which includes the failed step.
         for (step, wholly) in [(2, true), (1, false), (0, true)] {
             work.undone(step, wholly);
@@ -234,7 +234,7 @@ mod tests {
         let tasks = Arc::new(Tasks::default());
         let mut work = Work::begin(&tasks, &server, "Switching".into());
         work.steps(&["one", "two"]);
-        Told::begin(&mut work, 0);
+        Notifier::begin(&mut work, 0);
         let id = work.task().id.clone();
         let ended = std::thread::spawn(move || {
             let _work = work;

@@ -12,10 +12,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use interface::left_out;
 use subtle::ConstantTimeEq;
 
-use crate::failure::Failure;
-use crate::files;
-use crate::private_file::PrivateFile;
-use crate::random::random;
+use crate::support::failure::Failure;
+use crate::support::files;
+use crate::support::private_file::PrivateFile;
+use crate::support::random::random;
 
 /// Random bytes of a generated token.
 const BYTES: usize = 32;

@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use super::details::Details;
 use super::events::{Event, Events, Level, now_ms, shortened};
 use super::task::{State as TaskState, Task};
+use crate::change::enable::Places;
 use crate::cluster::look;
-use crate::connection::Target;
-use crate::enable::Places;
-use crate::failure::{Exit, Failure};
+use crate::connect::Target;
+use crate::connect::server::Server;
 use crate::observe::Figures;
-use crate::server::Server;
+use crate::support::failure::{Exit, Failure};
 
 /// Seconds of figures that a page receives when it is opened.
 const HISTORY: usize = 15 * 60;
@@ -498,7 +498,7 @@ fn trouble_line(trouble: Option<&Trouble>) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Args;
+    use crate::connect::Args;
 
     #[test]
     fn a_hung_server_has_only_its_own_turns() {

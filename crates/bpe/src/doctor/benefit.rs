@@ -3,10 +3,10 @@
 use interface::limits::{IDLE, MEMORY};
 
 use super::finding::Finding;
-use crate::failure::Failure;
-use crate::pool::{Pool, expected_memory, largest_cache};
-use crate::server::Server;
-use crate::size::human;
+use crate::connect::server::Server;
+use crate::installation::pool::{Pool, expected_memory, largest_cache};
+use crate::support::failure::Failure;
+use crate::support::size::human;
 
 /// The required memory, compared with the pool and the host's memory. The host is checked only if the server runs on it.
 pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding>, Failure> {

@@ -4,7 +4,7 @@
 //! default of `innodb_flush_method` in MySQL before 8.4 and MariaDB before 10.6.
 
 use super::finding::Finding;
-use crate::server::Server;
+use crate::connect::server::Server;
 
 pub fn page_cache(server: &mut Server) -> Option<Finding> {
     let mut value = |name: &str| server.variable(name).ok().flatten();

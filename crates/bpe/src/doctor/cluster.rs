@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::finding::Finding;
 use crate::cluster::membership::{Membership, Role};
-use crate::disk;
-use crate::server::Server;
+use crate::connect::server::Server;
+use crate::installation::disk;
 
 /// Statements that reach the other nodes, and their effect on a node without the library.
 pub fn look(server: &mut Server) -> Vec<Finding> {

@@ -7,9 +7,9 @@ use std::path::Path;
 use interface::untrusted::one_line;
 
 use super::finding::Finding;
-use crate::disk;
-use crate::process::Process;
-use crate::quote::{shell, shell_path};
+use crate::connect::process::Process;
+use crate::installation::disk;
+use crate::support::quote::{shell, shell_path};
 
 /// The packages' AppArmor file in /etc/apparmor.d.
 const ABSTRACTION: &str = "abstractions/innodb-bpe";
@@ -291,13 +291,17 @@ mod tests {
         let rules = include_str!("../../../../packaging/common/apparmor");
         for kind in ["arena", "files"] {
             assert!(
-                allows(rules, Path::new(crate::persistence::USUAL), kind),
+                allows(
+                    rules,
+                    Path::new(crate::installation::persistence::USUAL),
+                    kind
+                ),
                 "{kind}"
             );
         }
         assert!(!allows(
             rules,
-            Path::new(crate::persistence::USUAL),
+            Path::new(crate::installation::persistence::USUAL),
             "cache"
         ));
     }

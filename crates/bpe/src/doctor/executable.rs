@@ -7,8 +7,8 @@ use object::Architecture;
 
 use super::finding::Finding;
 use super::server::calls;
-use crate::elf::{CUT_OFF, Symbols};
-use crate::interception::Answer;
+use crate::installation::interception::Answer;
+use crate::support::elf::{CUT_OFF, Symbols};
 
 /// Architecture of this program, which is built together with the plugin.
 const OWN: Option<Architecture> = if cfg!(target_arch = "x86_64") {

@@ -3,7 +3,7 @@
 use interface::untrusted::one_line;
 use serde_json::{Value, json};
 
-use crate::terminal::Paint;
+use crate::support::terminal::Paint;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {

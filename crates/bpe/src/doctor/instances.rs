@@ -6,12 +6,12 @@
 use serde::Deserialize;
 
 use super::finding::Finding;
-use crate::failure::Failure;
-use crate::pool::Pool;
-use crate::report;
-use crate::server::{Flavour, Server};
-use crate::size::human;
-use crate::state::{is_on, state};
+use crate::connect::report;
+use crate::connect::server::{Flavour, Server};
+use crate::connect::state::{is_on, state};
+use crate::installation::pool::Pool;
+use crate::support::failure::Failure;
+use crate::support::size::human;
 
 /// Number of cores from which on several instances are the default: for the extension, and for MySQL 8.0 with a pool of
 /// at least [`LEAST_POOL`].

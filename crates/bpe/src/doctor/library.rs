@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::finding::Finding;
-use crate::elf::{Glibc, is_c_library};
-use crate::library;
-use crate::process::Process;
-use crate::server::Server;
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::installation::library;
+use crate::support::elf::{Glibc, is_c_library};
 
 const TOPIC: &str = "library";
 const REMEDY: &str = "install the innodb-bpe package for this machine again, or put a whole bpe.so there with install(1)";

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use super::finding::Finding;
-use crate::disk::AlignedBuffer;
-use crate::files::{open_plain_with, unnamed};
-use crate::size::human;
+use crate::installation::disk::AlignedBuffer;
+use crate::support::files::{open_plain_with, unnamed};
+use crate::support::size::human;
 
 const PAGE: usize = 16 << 10;
 /// Parallel reads in the second measurement.
@@ -170,7 +170,7 @@ fn fill(folder: &Path, size: u64, duration: Duration) -> io::Result<(File, u64)>
         }
         other => other,
     }?;
-    let room = crate::disk::room(folder)?.free / 4;
+    let room = crate::installation::disk::room(folder)?.free / 4;
     let most = TEST_FILE.min(size).min(room).max(STEP as u64);
     let mut buffer = AlignedBuffer::new(STEP);
     let mut random = Random::new(1);

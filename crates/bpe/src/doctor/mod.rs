@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::connection;
-use crate::failure::{Exit, Failure};
-use crate::part::{self, Amount};
-use crate::pool::Pool;
-use crate::process::Process;
-use crate::server::Server;
-use crate::terminal::{self, Paint, say};
-use crate::{disk, record};
+use crate::connect;
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::installation::pool::Pool;
+use crate::installation::{disk, install_state, size_percent};
+use crate::support::failure::{Exit, Failure};
+use crate::support::size::CacheSize;
+use crate::support::terminal::{self, Paint, say};
 use finding::{Finding, Level};
 
 mod benefit;
@@ -45,8 +45,8 @@ pub struct Args {
     )]
     path: Option<String>,
     /// Size of the cache, all disks together, such as 100G, or as a part of the room there, such as 80%
-    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = part::parse, required_unless_present = "server_binary")]
-    size: Option<Amount>,
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = CacheSize::parse, required_unless_present = "server_binary")]
+    size: Option<CacheSize>,
     /// Judge a server's executable instead, even one that cannot run here; no server is asked
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["path", "size"])]
     server_binary: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: connection::Args,
+    connection: connect::Args,
 }
 
 const WILL_NOT_WORK: &str = "It will not work like this: fix what is marked fail.";
@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let path = args.path.as_deref().unwrap_or_default();
     let paths = disk::split(path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
-    if args.size == Some(Amount::Bytes(0)) {
+    if args.size == Some(CacheSize::Bytes(0)) {
         return Err(Failure::usage("--size is 0: give the cache some room, such as 100G").into());
     }
     let mut doctor = Doctor {
@@ -175,23 +175,23 @@ fn size_in_bytes(
     doctor: &mut Doctor,
 ) -> Result<u64, Failure> {
     match (args.size, connected) {
-        (Some(Amount::Percent(percent)), Ok(server)) => {
-            let place = record::Place::of(server, process, None)?;
+        (Some(CacheSize::Percent(percent)), Ok(server)) => {
+            let place = install_state::Place::of(server, process, None)?;
             let pool = Pool::of(server)?.size;
             let pool = place
                 .read()?
                 .unwrap_or_default()
                 .original(pool)
                 .unwrap_or(pool);
-            let part = part::of_room(percent, paths, server, process, pool)?;
-            doctor.add(Finding::ok("size", part.why));
-            Ok(part.bytes)
+            let resolved = size_percent::resolve(percent, paths, server, process, pool)?;
+            doctor.add(Finding::ok("size", resolved.reason));
+            Ok(resolved.bytes)
         }
         // Without a server, the limit by its pool is unknown.
-        (Some(Amount::Percent(percent)), Err(_)) => {
+        (Some(CacheSize::Percent(percent)), Err(_)) => {
             Ok(disk::part(percent, paths, Path::to_path_buf))
         }
-        (Some(Amount::Bytes(bytes)), _) => Ok(bytes),
+        (Some(CacheSize::Bytes(bytes)), _) => Ok(bytes),
         (None, _) => Ok(0),
     }
 }

@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::finding::Finding;
-use crate::disk;
-use crate::process::Process;
-use crate::quote::{shell, shell_path};
-use crate::size::human;
+use crate::connect::process::Process;
+use crate::installation::disk;
+use crate::support::quote::{shell, shell_path};
+use crate::support::size::human;
 
 pub struct Look {
     pub findings: Vec<Finding>,

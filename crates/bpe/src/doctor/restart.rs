@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::confinement;
 use super::finding::Finding;
-use crate::persistence::{self, Obstacle};
-use crate::process::Process;
-use crate::server::Server;
-use crate::server_options::ServerOptions;
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::installation::persistence::{self, Obstacle};
+use crate::installation::server_options::ServerOptions;
 
 const TOPIC: &str = "restart";
 

@@ -4,12 +4,12 @@ use interface::{Verdict, Way};
 
 use super::finding::Finding;
 use crate::compare::{TIMEOUT, timeout_in_force};
-use crate::failure::Failure;
-use crate::interception::{self, Answer};
-use crate::process::Process;
-use crate::server::{Flavour, Server, Support, support};
-use crate::server_options::{SNIPPET, ServerOptions};
-use crate::state::state;
+use crate::connect::process::Process;
+use crate::connect::server::{Flavour, Server, Support, support};
+use crate::connect::state::state;
+use crate::installation::interception::{self, Answer};
+use crate::installation::server_options::{SNIPPET, ServerOptions};
+use crate::support::failure::Failure;
 
 pub fn version(server: &Server) -> Finding {
     let name = format!("{} {}", server.flavour, server.version_text);
@@ -201,7 +201,7 @@ fn on(value: Result<Option<String>, Failure>) -> bool {
 mod tests {
     use super::super::finding::Level;
     use super::*;
-    use crate::elf::Symbols;
+    use crate::support::elf::Symbols;
     use interface::InUse;
 
     const PLAIN: [&str; 7] = [

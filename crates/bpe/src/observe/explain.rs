@@ -10,9 +10,9 @@ use super::figures::Figures;
 use super::kept::Kept;
 use super::rules::Rules;
 use super::sentence::{Level, Sentence};
-use crate::failure::Failure;
-use crate::report;
-use crate::server::Server;
+use crate::connect::report;
+use crate::connect::server::Server;
+use crate::support::failure::Failure;
 
 /// Maximum number of suspended files reported one by one.
 const TOLD: usize = 3;

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::sentence::{Level, Sentence};
-use crate::failure::Failure;
-use crate::report;
-use crate::server::Server;
+use crate::connect::report;
+use crate::connect::server::Server;
+use crate::support::failure::Failure;
 
 /// Maximum number of files reported with their reason.
 const MAX_REASONS: usize = 3;

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use crate::connection::{self, Target};
-use crate::failure::Failure;
-use crate::server::Server;
+use crate::connect::server::Server;
+use crate::connect::{self, Target};
+use crate::support::failure::Failure;
 
 pub mod explain;
 mod figures;
@@ -17,6 +17,8 @@ pub mod kept;
 mod rules;
 mod sample;
 mod sentence;
+pub mod status;
+pub mod top;
 mod waits;
 
 #[cfg(test)]
@@ -43,7 +45,7 @@ impl Observer {
     ///
     /// # Errors
     /// The options do not identify a server.
-    pub fn new(args: &connection::Args) -> Result<Self, Failure> {
+    pub fn new(args: &connect::Args) -> Result<Self, Failure> {
         Ok(Self::of(args.target()?))
     }
 

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::sentence::{Level, Sentence};
-use crate::failure::Failure;
-use crate::report;
-use crate::server::Server;
+use crate::connect::report;
+use crate::connect::server::Server;
+use crate::support::failure::Failure;
 
 /// The table rules of `bpe_tables`.
 #[derive(Debug, Clone, Default)]

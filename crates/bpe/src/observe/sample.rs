@@ -6,10 +6,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::histogram::{Histogram, Quantiles, Reads};
-use crate::connection::plain;
-use crate::failure::{Exit, Failure};
-use crate::report;
-use crate::server::Server;
+use crate::connect::plain;
+use crate::connect::report;
+use crate::connect::server::Server;
+use crate::support::failure::{Exit, Failure};
 
 /// The server's own counters used besides those of the extension.
 const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\

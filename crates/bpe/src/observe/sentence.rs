@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::size::human;
-use crate::terminal::{grouped, microseconds};
+use crate::support::size::human;
+use crate::support::terminal::{grouped, microseconds};
 
 /// How welcome it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -16,7 +16,7 @@ use private_server::SocketPath;
 
 use super::command::Host;
 
-#[path = "../../src/connection/rogue/packets.rs"]
+#[path = "../../src/connect/rogue/packets.rs"]
 mod packets;
 
 use packets::{END, column, framed, text};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::change::Row;
-use crate::connection::Address;
+use crate::change::disable;
+use crate::change::enable::Places;
+use crate::connect::Address;
+use crate::connect::server::Server;
 use crate::console::events::Level;
 use crate::console::watched::Watched;
-use crate::disable;
-use crate::enable::Places;
-use crate::failure::Failure;
-use crate::server::Server;
+use crate::support::failure::Failure;
 
 /// Timeout for a server's first byte.
 const GREETING: Duration = Duration::from_secs(3);
@@ -117,7 +117,7 @@ fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStrea
 
 /// Logs the leftovers of an interrupted change once the server is back.
 pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
-    match disable::plan(server, places) {
+    match disable::plan(server, places, false) {
         Ok(undo) if undo.is_empty() => {
             watched.note(Level::Info, "nothing remains of the interrupted change".to_owned());
         }
@@ -146,7 +146,7 @@ mod tests {
     fn a_server_that_takes_nobody_in_is_not_gone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let kept = crate::connection::tests::full(&path);
+        let kept = crate::connect::target::tests::full(&path);
         assert!(!is_gone(&Address::Socket(path.clone())));
         drop(kept);
         assert!(is_gone(&Address::Socket(path)));

@@ -14,7 +14,7 @@ use super::state::Console;
 use super::task::Task;
 use super::tasks::Work;
 use super::watched::Watched;
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 mod aftermath;
 mod plan;

@@ -6,14 +6,15 @@ use serde_json::Value;
 use super::values::{bytes, checked};
 use super::words::{as_on_a_form, failure_on_a_form, on_a_form};
 use crate::change::digest::Part;
+use crate::change::disable;
+use crate::change::enable::{self, Places};
 use crate::change::{Kind, Plan, Row, switch};
-use crate::connection::plain;
+use crate::connect::plain;
+use crate::connect::server::Server;
 use crate::console::error::Refusal;
 use crate::console::watched::Watched;
-use crate::disable;
-use crate::enable::{self, Places};
-use crate::failure::{Exit, Failure};
-use crate::server::Server;
+use crate::support::failure::{Exit, Failure};
+use crate::support::size::CacheSize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -78,9 +79,14 @@ pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<P
             };
             let path = path.ok_or_else(|| missing("path"))?;
             let size = size.ok_or_else(|| missing("size"))?;
-            enable::plan(server, path, size, places)?
+            let request = enable::Request {
+                path: Some(path.to_owned()),
+                size: Some(CacheSize::Bytes(size)),
+                ..enable::Request::default()
+            };
+            enable::plan(server, &request, places)?
         }
-        (Action::Off, _) if request.uninstall => disable::plan(server, places)?,
+        (Action::Off, _) if request.uninstall => disable::plan(server, places, false)?,
         (Action::Off, false) => {
             let mut plan = Plan::new(Kind::Set, String::new());
             plan.notes.push(

@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use super::super::details::TABLES;
 use super::values::bytes;
 use crate::change::{Kind, Plan, Reopen, Step};
-use crate::failure::Failure;
-use crate::server::Server;
-use crate::state::{is_on, state};
-use crate::told::Told;
+use crate::connect::server::Server;
+use crate::connect::state::{is_on, state};
+use crate::support::failure::Failure;
+use crate::support::notifier::Notifier;
 
 /// The extension checks its settings every half second.
 const NOTICED: Duration = Duration::from_millis(1500);
@@ -158,7 +158,7 @@ pub fn apply(
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
-impl Told for Warnings {
+impl Notifier for Warnings {
     fn line(&mut self, text: &str) {
         self.0.push(text.trim().to_owned());
     }

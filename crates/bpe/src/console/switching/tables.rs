@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::super::details::rules_of;
-use crate::failure::Failure;
-use crate::server::Server;
+use crate::connect::server::Server;
+use crate::support::failure::Failure;
 
 const VARIABLE: &str = "bpe_tables";
 

@@ -3,8 +3,8 @@
 use interface::untrusted::refuse_in_path;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::size;
+use crate::support::failure::Failure;
+use crate::support::size;
 
 /// A path that the plugin accepts.
 pub fn checked(path: &str) -> Result<&str, Failure> {

@@ -1,6 +1,6 @@
 //! Rewrites messages of the command for a page, where a form field is not an option.
 
-use crate::failure::Failure;
+use crate::support::failure::Failure;
 
 /// Rewrites a message of the command for a page, where a form field is not an option.
 pub fn as_on_a_form(text: &str) -> String {

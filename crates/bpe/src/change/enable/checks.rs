@@ -1,0 +1,443 @@
+//! Checks of `enable` on the server's host before it changes anything: the library and its destination, the cache
+//! paths, and the directory of the snippet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::options::{DesiredOptions, Places};
+use crate::connect::process::Process;
+use crate::connect::server::{Flavour, Server};
+use crate::connect::trust::is_usual;
+use crate::installation::interception::{self, Answer};
+use crate::installation::persistence::{self, Obstacle};
+use crate::installation::server_options::{SNIPPET, ServerOptions};
+use crate::installation::snippet::There;
+use crate::installation::{disk, library, snippet};
+use crate::support::failure::Failure;
+use crate::support::files::is_administrators;
+use crate::support::quote::{shell, shell_path};
+use crate::support::size::human;
+
+/// Default `plugin_dir` of the server packages: Debian and Ubuntu, Red Hat and SUSE, Oracle.
+const PLUGIN_DIRS: [&str; 4] = [
+    "/usr/lib/mysql/plugin",
+    "/usr/lib64/mysql/plugin",
+    "/usr/lib64/mariadb/plugin",
+    "/usr/lib/mariadb/plugin",
+];
+
+/// A library to copy.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    pub from: PathBuf,
+    /// Destination in the server's `plugin_dir`.
+    pub place: PathBuf,
+    /// Whether another file already exists there.
+    pub replaces: bool,
+}
+
+/// How the extension survives a restart.
+#[derive(Debug, Clone)]
+pub enum Permanence {
+    /// A snippet with this path, as the server sees it.
+    Snippet {
+        path: PathBuf,
+        early_load: Option<String>,
+    },
+    /// A snippet cannot be written for this reason; the user gets the lines to add.
+    ByHand {
+        why: String,
+        early_load: Option<String>,
+        place: ByHand,
+    },
+}
+
+/// Where to add these lines, as far as known.
+#[derive(Debug, Clone, Default)]
+pub struct ByHand {
+    /// A file that the server reads.
+    pub file: Option<PathBuf>,
+    /// Suffix of its group names.
+    pub suffix: Option<String>,
+}
+
+/// Refuses a server on which the extension would be passive, with the plugin's own message.
+pub fn can_be_followed(
+    server: &mut Server,
+    process: &Process,
+    notes: &mut Vec<String>,
+) -> Result<(), Failure> {
+    match interception::of(server, process) {
+        Ok(Answer::Works(_)) => Ok(()),
+        Ok(Answer::Refused(refusal)) => Err(interception::failure(&refusal)),
+        // Conditions seen at run time may have ended. Switching on checks them again.
+        Ok(Answer::Passive(_)) => Ok(()),
+        Err(why) => {
+            notes.push(format!(
+                "{why}: whether its calls can be followed shows when it is switched on"
+            ));
+            Ok(())
+        }
+    }
+}
+
+/// Finds the library and decides whether to copy it into the server's `plugin_dir`.
+pub fn library(
+    server: &mut Server,
+    process: &Result<Process, String>,
+    places: &Places,
+    loaded: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<Copy>, Failure> {
+    let folder = server
+        .variable("plugin_dir")?
+        .ok_or_else(|| Failure::refused("the server does not tell its plugin_dir"))?;
+    let place = Path::new(&folder).join(library::FILE_NAME);
+    let process = match process {
+        Ok(process) => process,
+        Err(why) => {
+            notes.push(format!(
+                "{why}: bpe.so must lie in its {} already, and --path is not checked",
+                folder
+            ));
+            return Ok(None);
+        }
+    };
+    let refused = |why: String| Failure::refused(format!("{why}; nothing was changed"));
+    let file = process.seen(&place);
+    let there = file.is_file();
+    let from = match library::find(places.library.as_deref()) {
+        Ok(from) => from,
+        // A library installed by a package or by hand is sufficient, unless the user named another one.
+        Err(_) if there && places.library.is_none() => file.clone(),
+        Err(failure) => return Err(failure),
+    };
+    library::check(&from, server.flavour, process.architecture()).map_err(refused)?;
+    if from == file {
+        return Ok(None);
+    }
+    let unable = |why: String| {
+        refused(format!(
+            "the library cannot be put into the server's plugin_dir {folder}: {why}"
+        ))
+        .advise(format!(
+            "if the server is the one you mean, copy it yourself: sudo install -m 644 {} {}",
+            shell_path(&from),
+            shell_path(&place)
+        ))
+    };
+    if rustix::process::geteuid().is_root() && !is_administrators(&from) {
+        return Err(refused(format!(
+            "{}: another user than root can change it, or a directory above it",
+            from.display()
+        ))
+        .advise("copy it into a directory of root's first"));
+    }
+    let library =
+        library::read(&from).map_err(|error| refused(format!("{}: {error}", from.display())))?;
+    if there && library::read(&file).is_ok_and(|there| there == library) {
+        return Ok(None);
+    }
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    if let Some(why) = of_others(process, &options) {
+        return Err(unable(why));
+    }
+    if !is_known(process, &options, Path::new(&folder)) {
+        return Err(unable(
+            "neither the server's command line, nor its option files, nor its package name that directory".to_owned(),
+        ));
+    }
+    let into = process.directory(Path::new(&folder)).map_err(unable)?;
+    into.may_write()
+        .map_err(|error| unable(error.to_string()))?;
+    if there {
+        library::check(&file, server.flavour, None).map_err(|why| {
+            refused(why).advise("remove that file if the server does not need it")
+        })?;
+    }
+    if there && loaded {
+        notes.push(
+            "the server keeps the library it has loaded; the new one is used from its next start"
+                .to_owned(),
+        );
+    }
+    Ok(Some(Copy {
+        from,
+        place,
+        replaces: there,
+    }))
+}
+
+/// Whether other nodes receive copies of the server's data directory.
+pub fn is_copied(server: &mut Server) -> Result<bool, Failure> {
+    Ok(server.variable("wsrep_on")?.as_deref() == Some("ON"))
+}
+
+/// Checks every cache path as the server sees it. Returns the directories to create. `data` is the data directory;
+/// `copied` is true if other nodes receive copies of it. Hints are added to `notes`.
+pub fn check_paths(
+    process: &Process,
+    desired: &DesiredOptions,
+    data: &str,
+    copied: bool,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PathBuf>, Failure> {
+    let mut folders = Vec::new();
+    let see = |path: &Path| process.seen(path);
+    let shares = disk::shares(desired.size, &desired.paths, see);
+    for (path, share) in desired.paths.iter().zip(shares) {
+        let refuse = |why: String| {
+            Failure::refused(format!(
+                "--path {}: {why}; nothing was changed",
+                path.display()
+            ))
+        };
+        let seen = process.seen(path);
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let (there, below) = match fs::symlink_metadata(&seen) {
+            Ok(meta) if meta.is_symlink() => {
+                return Err(refuse(format!(
+                    "is a symbolic link, which the extension does not follow: name its target{}",
+                    fs::read_link(&seen)
+                        .map(|target| format!(" {}", target.display()))
+                        .unwrap_or_default()
+                )));
+            }
+            Ok(_) if disk::is_foreign_file(&seen) => {
+                return Err(refuse(disk::FOREIGN.to_owned()).advise(disk::FOREIGN_ADVICE));
+            }
+            Ok(meta) if meta.is_dir() || meta.is_file() => (true, path.as_path()),
+            Ok(_) => return Err(refuse("is neither a folder nor a file".to_owned())),
+            Err(_) if process.seen(parent).is_dir() => (false, parent),
+            Err(error) => {
+                return Err(refuse(error.to_string())
+                    .advise("create a folder on a fast local disk and name it"));
+            }
+        };
+        if there {
+            disk::may_write(process, path).map_err(refuse)?;
+        } else if rustix::process::geteuid().is_root() {
+            process.directory_for_cache(parent).map_err(|why| {
+                refuse(why).advise(
+                    "name a path on which only root and the server's user may change the directories",
+                )
+            })?;
+            folders.push(path.clone());
+        } else {
+            return Err(refuse("does not exist".to_owned()).advise(format!(
+                "run with sudo to have it created, or: sudo install -d -m 700 -o {} {}",
+                shell(&process.user_name()),
+                shell_path(path)
+            )));
+        }
+        let room = disk::room(&process.seen(below)).map_err(|error| refuse(error.to_string()))?;
+        if room.read_only {
+            return Err(refuse(
+                "is on a file system mounted read-only for the server".to_owned(),
+            ));
+        }
+        if path.starts_with(data) && copied {
+            return Err(refuse(disk::COPIED.to_owned()).advise(disk::COPIED_ADVICE));
+        }
+        if path.starts_with(data) {
+            notes.push(format!(
+                "{} lies in the data directory, where the server takes folders for databases, and on the disk of the \
+                 data: choose another place",
+                path.display()
+            ));
+        } else if disk::share_disk(&process.seen(below), &process.seen(Path::new(data))) {
+            notes.push(format!(
+                "{} is on the file system of the data directory, so pages would be read from the same disk: is the fast disk \
+                 mounted there?",
+                path.display()
+            ));
+        }
+        let usable = room.usable(disk::taken(&seen));
+        if share > usable {
+            return Err(refuse(format!(
+                "has room for only {} of {}, but {} are needed there",
+                human(usable),
+                human(room.total),
+                human(share)
+            ))
+            .advise(if desired.paths.len() > 1 {
+                "free some, leave this path out, or give a smaller --size".to_owned()
+            } else {
+                format!(
+                    "free some, or give a --size of at most {}",
+                    human(usable / 20 * 19)
+                )
+            }));
+        }
+    }
+    Ok(folders)
+}
+
+/// Describes what a restart keeps of the cache. If nothing is kept, adds the reason to `notes`, because the extension
+/// also works without. `data` is the data directory; `variables` are those of the plugin, if installed.
+pub fn kept(
+    process: &Process,
+    size: u64,
+    data: &Path,
+    variables: &BTreeMap<String, String>,
+    notes: &mut Vec<String>,
+) -> Option<String> {
+    let variable = |name: &str| variables.get(name).map(String::as_str);
+    if variable("bpe_persist_path") == Some("") {
+        notes.push(persistence::EMPTY.to_owned());
+        return None;
+    }
+    let folder = persistence::folder(variable("bpe_persist_path"));
+    let place = persistence::place(process, &folder, persistence::needed(size));
+    let kept = place.and_then(|text| persistence::data(&process.seen(data)).map(|()| text));
+    kept.map_err(|Obstacle { what, advice }| {
+        notes.push(format!(
+            "the cache will be empty after a restart: {what} ({advice})"
+        ));
+    })
+    .ok()
+}
+
+/// Why root must not follow an option file to a directory: another user could have named a directory that other servers read.
+fn of_others(process: &Process, options: &ServerOptions) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    if !is_usual(process.uid) {
+        return Some(format!(
+            "the server's user {} is neither root nor the one that servers' packages make",
+            process.user_name()
+        ));
+    }
+    let foreign = options.files.foreign.first()?;
+    Some(format!(
+        "the server reads {}, which another user than root can change",
+        foreign.display()
+    ))
+}
+
+/// Whether `plugin_dir` comes from the process's options or is a package default. The value that the server reports may be forged.
+fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
+    let is_it = |path: &str| Path::new(path).components().eq(folder.components());
+    process.option("plugin_dir").is_some_and(is_it)
+        || options.value("plugin_dir").is_some_and(is_it)
+        || PLUGIN_DIRS.into_iter().any(is_it)
+}
+
+/// Determines where to write a snippet, and what would override it.
+pub fn permanence(
+    server: &Server,
+    process: &Result<Process, String>,
+    places: &Places,
+    notes: &mut Vec<String>,
+) -> Permanence {
+    let process = match process {
+        Ok(process) => process,
+        Err(why) => {
+            return Permanence::ByHand {
+                why: why.clone(),
+                early_load: None,
+                place: ByHand::default(),
+            };
+        }
+    };
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    let name = |folder: &Path| folder.join(SNIPPET);
+    if let Some(why) = of_others(process, &options) {
+        return Permanence::ByHand {
+            why,
+            early_load: None,
+            place: ByHand::default(),
+        };
+    }
+    let early_load = options.early_load().map(str::to_owned);
+    let dropped = options.early_plugins_to_drop().join(", ");
+    if !dropped.is_empty() {
+        notes.push(format!(
+            "{dropped} will not be loaded early any more, as the server's own option files do not name it now"
+        ));
+    }
+    // If two files set it, the later one wins.
+    let file = || {
+        let sets = options.file_of("early_plugin_load").map(Path::to_owned);
+        sets.or_else(|| options.files.files.first().cloned())
+    };
+    if let (Some(suffix), None) = (&options.suffix, &places.conf_dir) {
+        return Permanence::ByHand {
+            why: format!(
+                "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
+            ),
+            early_load,
+            place: ByHand {
+                file: file(),
+                suffix: Some(suffix.clone()),
+            },
+        };
+    }
+    let folder = match (&places.conf_dir, options.snippet_folder()) {
+        (Some(folder), _) => {
+            if !options.reads(folder) {
+                notes.push(format!(
+                    "the server's option files do not include {}: make sure that it reads it",
+                    folder.display()
+                ));
+            }
+            folder.clone()
+        }
+        (None, Some(folder)) => folder.to_path_buf(),
+        (None, None) => {
+            return Permanence::ByHand {
+                why: "the server's option files include no folder".to_owned(),
+                early_load,
+                place: ByHand {
+                    file: file(),
+                    suffix: None,
+                },
+            };
+        }
+    };
+    let by_hand = |why: String| Permanence::ByHand {
+        why,
+        early_load: early_load.clone(),
+        place: ByHand {
+            file: Some(name(&folder)),
+            suffix: None,
+        },
+    };
+    let may_write = process
+        .directory(&folder)
+        .and_then(|folder| folder.may_write().map_err(|error| error.to_string()));
+    if let Err(why) = may_write {
+        return by_hand(format!("cannot write to {}: {why}", folder.display()));
+    }
+    match snippet::look(process, &name(&folder)) {
+        Ok(There::Nothing | There::Ours(_)) => {}
+        Ok(There::Foreign) => {
+            return by_hand(format!(
+                "{} is there, and `bpe enable` has not written it",
+                name(&folder).display()
+            ));
+        }
+        Err(why) => return by_hand(format!("{}: {why}", name(&folder).display())),
+    }
+    let path = name(&folder);
+    let overridable = match server.flavour {
+        Flavour::MariaDb => "innodb_buffer_pool_size",
+        Flavour::MySql => "early_plugin_load",
+    };
+    if let Some(file) = options.overridden_by(overridable, &path) {
+        notes.push(format!(
+            "{} sets {overridable} after {} is read and wins at the next start: change it there",
+            file.display(),
+            path.display()
+        ));
+    }
+    if process.option(overridable).is_some() {
+        notes.push(format!(
+            "{overridable} stands on the server's command line and wins at the next start: \
+             change it there"
+        ));
+    }
+    Permanence::Snippet { path, early_load }
+}

@@ -1,0 +1,98 @@
+//! Offers to write `innodb_use_native_aio=OFF` if the hooks cannot see the server's native asynchronous I/O.
+//!
+//! The server reads the option only at start, and this command restarts nothing. So it writes the option and asks for a
+//! restart. `bpe enable` continues after the restart; `bpe disable` removes the file and thus the option.
+
+use std::path::Path;
+
+use super::checks::{self, Permanence};
+use super::options::Places;
+use crate::change::{Kind, Plan, Row, Step, title};
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::installation::install_state::Place;
+use crate::installation::interception::{self, Answer};
+use crate::installation::server_options::ServerOptions;
+use crate::installation::snippet;
+use crate::support::failure::Failure;
+
+const OPTION: &str = "innodb_use_native_aio";
+const NEXT: &str = "Restart the server, then run `bpe enable` again.";
+
+/// Offers the option if it would make the server acceptable, and if it can be written. `None`: nothing to offer. A plan
+/// without steps: the option is already set.
+///
+/// # Errors
+/// The record cannot be read.
+pub fn offer(server: &mut Server, places: &Places) -> Result<Option<Plan>, Failure> {
+    let Ok(process) = Process::find(server) else {
+        return Ok(None);
+    };
+    let refusal = match interception::of(server, &process) {
+        Ok(Answer::Refused(refusal)) if refusal.is_for_native_aio() => refusal,
+        _ => return Ok(None),
+    };
+    let process = Ok(process);
+    let permanence = checks::permanence(server, &process, places, &mut Vec::new());
+    let (Permanence::Snippet { path, .. }, Ok(process)) = (permanence, process) else {
+        return Ok(None);
+    };
+    let place = Place::of(server, Some(&process), places.state_dir.as_deref())?;
+    let name = title(server, Some(&process));
+    let record = place.read()?;
+    let mut plan = Plan::new(Kind::Install, name.clone()).with_record(place, record);
+    plan.nothing = format!("{} says {OPTION} = OFF already. {NEXT}", path.display());
+    plan.notes = vec![
+        format!("{}.", refusal.missing),
+        format!("{}.", refusal.remedy),
+    ];
+    plan.notes.extend(overridden(server, &process, &path));
+    let there = snippet::there(&process, &path);
+    let text = snippet::without_native_aio(there.as_deref(), &snippet::of_server(&process));
+    let Some(text) = text else {
+        return Ok(Some(plan));
+    };
+    let row = Row::new(
+        "option file",
+        "",
+        path.display().to_string(),
+        format!("{OPTION} = OFF from the server's next start on"),
+    );
+    plan.add(Step::new("write the option file", vec![row], move |run| {
+        run.record(|record| {
+            if record.server.is_empty() {
+                record.server = name;
+            }
+            record.native_aio_off = true;
+            record.snippet = Some(path.clone());
+        })?;
+        let old = run.replace(&process, &path, text.as_bytes())?;
+        run.note("option file put back", move |_| {
+            old.put_back().map_err(|error| error.to_string())
+        });
+        run.tell(format!("wrote {}", path.display()));
+        Ok(())
+    }));
+    plan.at_end(|run| {
+        run.say(format!("Not enabled yet. {NEXT}"));
+        Ok(())
+    });
+    Ok(Some(plan))
+}
+
+/// A setting that would override the option at the next start.
+fn overridden(server: &Server, process: &Process, path: &Path) -> Option<String> {
+    if process.option(OPTION).is_some() {
+        return Some(format!(
+            "{OPTION} stands on the server's command line and wins at the next start: change it there"
+        ));
+    }
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    options.overridden_by(OPTION, path).map(|file| {
+        format!(
+            "{} sets {OPTION} after {} is read and wins at the next start: change it there",
+            file.display(),
+            path.display()
+        )
+    })
+}

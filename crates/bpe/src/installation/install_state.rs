@@ -1,0 +1,354 @@
+//! Record of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
+//! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. Only this user may enter the directory. A
+//! record contains no secrets.
+
+use std::ffi::OsStr;
+use std::hash::Hasher;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::connect::process::Process;
+use crate::connect::server::Server;
+use crate::support::failure::Failure;
+use crate::support::files::Directory;
+
+/// Root's directory of records.
+const ROOTS: &str = "/var/lib/innodb-bpe";
+/// Maximum size of a record in bytes.
+const LONGEST: u64 = 1 << 20;
+/// Maximum number of pool sizes in a record; the newest is last.
+const KEPT: usize = 100;
+
+/// Everything that `disable` needs. Paths are as this command reached them, sizes in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// For human readers: which server this is.
+    pub server: String,
+    pub pool_before: Option<u64>,
+    pub pool_after: Option<u64>,
+    /// Every size that the pool was set to, because a restart may restore an earlier one. Records of earlier versions
+    /// have only the two fields above.
+    pub pool_lowered: Vec<Lowering>,
+    /// Whether a pool size was persisted, too (MySQL). `None` means a record of an earlier version, which persisted it.
+    pub pool_persisted: Option<bool>,
+    /// The previously persisted value (MySQL).
+    pub pool_persisted_before: Option<String>,
+    /// Files as the server sees them; they are resolved below its root.
+    pub library: Option<PathBuf>,
+    pub snippet: Option<PathBuf>,
+    pub folders: Vec<PathBuf>,
+    /// The snippet disables InnoDB's native asynchronous I/O, which the hooks cannot see on this server.
+    pub native_aio_off: bool,
+    /// Schema `bpe` existed before the views were created in it.
+    pub schema_was_there: bool,
+}
+
+/// A pool size that was set, and the size without the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lowering {
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Record {
+    /// The pool size before it got its current size; `None` if no lowering led to the current size.
+    pub fn original(&self, now: u64) -> Option<u64> {
+        if self.pool_after == Some(now) {
+            return self.pool_before;
+        }
+        let lowerings = self.pool_lowered.iter().rev();
+        lowerings
+            .filter(|lowering| lowering.to == now)
+            .map(|lowering| lowering.from)
+            .next()
+    }
+
+    /// Records that the pool is lowered.
+    pub fn lower(&mut self, from: u64, to: u64) {
+        // Records of earlier versions contain only the last lowering.
+        if let (Some(from), Some(to)) = (self.pool_before, self.pool_after) {
+            self.keep(Lowering { from, to });
+        } else if self.pool_persisted.is_none() {
+            self.pool_persisted = Some(false);
+        }
+        self.keep(Lowering { from, to });
+        (self.pool_before, self.pool_after) = (Some(from), Some(to));
+    }
+
+    fn keep(&mut self, lowering: Lowering) {
+        self.pool_lowered.retain(|known| known.to != lowering.to);
+        if self.pool_lowered.len() == KEPT {
+            self.pool_lowered.remove(0);
+        }
+        self.pool_lowered.push(lowering);
+    }
+
+    /// The record without the server description, which only humans read and which changes on its own.
+    #[must_use]
+    pub fn nameless(mut self) -> Self {
+        self.server.clear();
+        self
+    }
+
+    /// Whether `enable` persisted the current pool size.
+    pub fn has_persisted(&self) -> bool {
+        self.pool_persisted.unwrap_or(true)
+    }
+}
+
+/// Location of one server's record.
+#[derive(Debug, Clone)]
+pub struct Place {
+    folder: PathBuf,
+    name: String,
+}
+
+impl Place {
+    /// Derives the file name from the user and the data directory of the server's process. A server without a visible
+    /// process, for example on another host, is identified by its own variables. The file names of such servers have a
+    /// prefix that other names never have.
+    ///
+    /// # Errors
+    /// The server does not answer, or there is no folder for records.
+    pub fn of(
+        server: &mut Server,
+        process: Option<&Process>,
+        folder: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let folder = match folder {
+            Some(folder) => folder.to_path_buf(),
+            None => default_folder()?,
+        };
+        // Without the permission to inspect the process there is no identity.
+        let identity = process.and_then(|process| process.data_directory().ok());
+        let name = match identity {
+            Some((user, data)) => {
+                let text = format!("{user}\0{}", data.display());
+                format!("{:016x}.json", fnv1a(text.as_bytes()))
+            }
+            None => format!("remote-{:016x}.json", fnv1a(says(server)?.as_bytes())),
+        };
+        Ok(Self { folder, name })
+    }
+
+    /// Opens the directory, which only this user may enter; `None` if it does not exist.
+    fn open(&self) -> io::Result<Option<Directory>> {
+        match Directory::open(&self.folder) {
+            // An earlier version made it readable for others. They could not write there, because opening would then have failed.
+            Ok(folder) => folder.make_private().map(|()| Some(folder)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// Reads the record; `None` if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read or parsed, or other users could have written it.
+    pub fn read(&self) -> Result<Option<Record>, Failure> {
+        let name = OsStr::new(&self.name);
+        let read = self.open().and_then(|folder| match folder {
+            Some(folder) => folder.read(name, LONGEST),
+            None => Ok(None),
+        });
+        let bytes = read.map_err(|error| {
+            let failure = Failure::refused(format!(
+                "cannot read the record {}: {error}",
+                self.path().display()
+            ));
+            failure.advise(match error.kind() {
+                io::ErrorKind::PermissionDenied => "run as the user who ran `bpe enable` (sudo?)",
+                _ => "name a directory that only this user may change with --state-dir",
+            })
+        })?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+            Failure::refused(format!(
+                "the record {} cannot be understood: {error}",
+                self.path().display()
+            ))
+            .advise("fix it, or remove it and set innodb_buffer_pool_size by hand")
+        })
+    }
+
+    /// Replaces the record atomically.
+    pub fn write(&self, record: &Record) -> Result<(), String> {
+        let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
+        Directory::open_or_make(&self.folder)
+            .and_then(|folder| folder.write_over(OsStr::new(&self.name), &text, 0o600))
+            .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
+    }
+
+    pub fn remove(&self) -> Result<(), String> {
+        self.open()
+            .and_then(|folder| match folder {
+                Some(folder) => folder.remove(OsStr::new(&self.name)),
+                None => Ok(()),
+            })
+            .map_err(|error| {
+                format!(
+                    "cannot remove the record {}: {error}",
+                    self.path().display()
+                )
+            })
+    }
+}
+
+/// Variables by which a server identifies itself.
+fn says(server: &mut Server) -> Result<String, Failure> {
+    let mut said = String::new();
+    for name in [
+        "server_uuid",
+        "server_uid",
+        "hostname",
+        "datadir",
+        "socket",
+        "port",
+    ] {
+        said.push_str(&server.variable(name)?.unwrap_or_default());
+        said.push('\0');
+    }
+    Ok(said)
+}
+
+/// Root uses `/var/lib/innodb-bpe`. No directory is shared by several users.
+fn default_folder() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(ROOTS.into());
+    }
+    let set = |name| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
+        Some(state) => Ok(state.join("innodb-bpe")),
+        None => Err(Failure::usage(
+            "HOME names no folder to keep the original settings in, for `bpe disable`",
+        )
+        .advise("name one with --state-dir")),
+    }
+}
+
+/// Names the file. Its strength does not matter, but later releases must compute the same name.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place {
+            folder: folder.path().join("deep/er"),
+            name: "r.json".into(),
+        };
+        assert_eq!(place.read().unwrap(), None);
+        let mut record = Record {
+            server: "MariaDB".into(),
+            pool_before: Some(5),
+            folders: vec!["/a".into()],
+            ..Record::default()
+        };
+        place.write(&record).unwrap();
+        record.pool_after = Some(4);
+        place.write(&record).unwrap();
+        assert_eq!(place.read().unwrap(), Some(record));
+        place.remove().unwrap();
+        place.remove().unwrap();
+        assert_eq!(place.read().unwrap(), None);
+    }
+
+    #[test]
+    fn records_of_earlier_versions_keep_their_meaning() {
+        let old = r#"{"server":"MySQL","pool_before":1024,"pool_after":1020,"pool_persisted_before":null,
+            "library":null,"snippet":null,"folders":[],"schema_was_there":false}"#;
+        let mut record: Record = serde_json::from_str(old).unwrap();
+        assert!(record.has_persisted());
+        assert_eq!(record.original(1020), Some(1024));
+        assert_eq!(record.original(1000), None);
+        record.lower(1024, 1000);
+        assert!(record.has_persisted(), "what `bpe enable` persisted");
+        assert_eq!(record.original(1020), Some(1024));
+    }
+
+    #[test]
+    fn every_size_that_was_set_is_known_again() {
+        let mut record = Record::default();
+        assert_eq!(record.original(1024), None);
+        record.lower(1024, 1020);
+        record.lower(1024, 1000);
+        assert!(!record.has_persisted());
+        for ours in [1020, 1000] {
+            assert_eq!(record.original(ours), Some(1024));
+        }
+        assert_eq!(record.original(1010), None);
+        // The administrator set another size, which was lowered again.
+        record.lower(2048, 2000);
+        assert_eq!(record.original(2000), Some(2048));
+        assert_eq!(record.original(1020), Some(1024));
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        for size in 1..1000 {
+            record.lower(2048, size);
+        }
+        assert_eq!(record.pool_lowered.len(), KEPT);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_change_is_not_believed() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place {
+            folder: folder.path().join("records"),
+            name: "r.json".into(),
+        };
+        place.write(&Record::default()).unwrap();
+        let set = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&place.folder, permissions).unwrap();
+        };
+        for mode in [0o777, 0o1777, 0o770] {
+            set(mode);
+            assert!(place.read().is_err(), "{mode:o}");
+        }
+        // Permissions as set by an earlier version.
+        set(0o755);
+        assert!(place.read().unwrap().is_some());
+        let mode = std::fs::metadata(&place.folder).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_damaged_record_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place {
+            folder: folder.path().join("records"),
+            name: "r.json".into(),
+        };
+        place.write(&Record::default()).unwrap();
+        std::fs::write(place.path(), "{").unwrap();
+        let text = place.read().unwrap_err().to_string();
+        assert!(
+            text.contains("r.json") && text.contains("what to do"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn hash_is_fnv1a() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+}
