@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use bpe::console::Opening;
-use bpe::enable::Places;
+use bpe::enable::Locations;
 use bpe::size::human;
 
 use super::args::{Args, SideName};
@@ -50,7 +50,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     progress.close();
 
     let target = target_of(server)?;
-    let places = Places {
+    let places = Locations {
         library: tools.library.clone(),
         state_dir: Some(workspace.run().join("state")),
         conf_dir: None,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use bpe::console::Watched;
-use bpe::enable::Places;
+use bpe::enable::Locations;
 
 use super::load::Bench;
 use super::run::Run;
@@ -15,7 +15,7 @@ use super::scripts::Scripts;
 /// Lock order: `beginning` before `state`, which is a leaf.
 pub struct Experience {
     pub(super) server: Arc<Watched>,
-    pub(super) places: Places,
+    pub(super) places: Locations,
     /// sysbench, or why it cannot be run.
     pub(super) bench: Result<Bench, String>,
     /// The user's scripts, if a directory was given.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use axum::Router;
 use bpe::connection::{Address, plain};
-use bpe::console::{self, Guest, Opening, Refusal, Watched, now_ms};
-use bpe::enable::Places;
+use bpe::console::{self, ConsoleExtension, Opening, Refusal, Watched, now_ms};
+use bpe::enable::Locations;
 use bpe::failure::Failure;
 use bpe::terminal::complain;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub fn offer(
     let server = opening
         .first()
         .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
-    let experience = Experience::new(server, opening.places(), folder, scripts)?;
+    let experience = Experience::new(server, opening.locations(), folder, scripts)?;
     if let Some(why) = experience.missing() {
         complain!("bpe-lab: note: the experience does not run the reference's tests: {why}");
     }
@@ -116,7 +116,7 @@ impl Experience {
     /// There is no directory for sysbench's outputs, or others could write scripts.
     pub fn new(
         server: &Arc<Watched>,
-        places: &Places,
+        places: &Locations,
         folder: Option<PathBuf>,
         scripts: Option<&Path>,
     ) -> Result<Self, Failure> {
@@ -380,7 +380,7 @@ impl Experience {
     }
 }
 
-impl Guest for Experience {
+impl ConsoleExtension for Experience {
     fn server(&self) -> &Arc<Watched> {
         &self.server
     }

@@ -9,7 +9,7 @@ use crate::support::{notifier, terminal};
 /// Asks the administrator to confirm. `yes` skips the question.
 ///
 /// # Errors
-/// There is no terminal.
+/// ExistingFile is no terminal.
 pub fn confirmed(yes: bool) -> Result<bool, Failure> {
     if yes {
         return Ok(true);
@@ -26,7 +26,7 @@ pub fn confirmed(yes: bool) -> Result<bool, Failure> {
 /// Shows the plan and executes it after a confirmation. A plan without steps needs none.
 ///
 /// # Errors
-/// There is no terminal, or a step failed.
+/// ExistingFile is no terminal, or a step failed.
 pub fn apply(plan: Plan, server: &mut Server, target: &Target, yes: bool) -> Result<Exit, Failure> {
     terminal::say!("{plan}");
     if plan.is_empty() {
@@ -36,7 +36,7 @@ pub fn apply(plan: Plan, server: &mut Server, target: &Target, yes: bool) -> Res
         return Ok(Exit::No);
     }
     // Catches signals, so that a lifted super_read_only is always restored.
-    let mut notifier = notifier::Terminal::catching_signals()?;
+    let mut notifier = notifier::TerminalNotifier::catching_signals()?;
     // `log_in` has a timeout, which detects a server that does not answer. Ctrl-C would not end the wait for it.
     plan.carry_out(server, &mut notifier, &|| {
         Server::log_in(&mut target.clone())

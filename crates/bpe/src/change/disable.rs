@@ -9,33 +9,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::change::digest::Part;
-use crate::change::enable::{self, Places};
+use crate::change::digest::DigestPart;
+use crate::change::enable::{self, Locations};
 use crate::change::views;
 use crate::change::{Kind, Plan, Row, Run, Step, pool, title};
 use crate::connect::maintenance::check_rights;
 use crate::connect::plain;
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
-use crate::installation::install_state::{Place, Record};
+use crate::installation::install_state::{InstallState, StateFile};
 use crate::installation::library::FILE_NAME;
 use crate::installation::server_options::{SNIPPET, ServerOptions, is_on};
-use crate::installation::{disk, leftover, library, persistence, snippet};
+use crate::installation::{disk, library, persistence, snippet, stale_files};
 use crate::support::failure::Failure;
 use crate::support::quote::{sql_name, sql_value};
 
 /// Where a stopped server may have left cache files.
 #[derive(Default)]
-struct Cache {
+struct CacheLocation {
     folders: Vec<PathBuf>,
     memory: PathBuf,
 }
 
-impl Cache {
+impl CacheLocation {
     fn of(
         server: &Server,
         process: &Process,
-        record: Option<&Record>,
+        record: Option<&InstallState>,
         variables: &BTreeMap<String, String>,
     ) -> Self {
         let options = ServerOptions::read(process, server.flavour, server.version);
@@ -57,7 +57,7 @@ impl Cache {
     }
 
     fn left(&self, process: &Process) -> Vec<PathBuf> {
-        leftover::find(process, &self.folders, &self.memory)
+        stale_files::find(process, &self.folders, &self.memory)
     }
 }
 
@@ -65,12 +65,16 @@ impl Cache {
 ///
 /// # Errors
 /// The account lacks the privileges to inspect or undo it.
-pub fn plan(server: &mut Server, places: &Places, keep_library: bool) -> Result<Plan, Failure> {
+pub fn plan(
+    server: &mut Server,
+    locations: &Locations,
+    keep_library: bool,
+) -> Result<Plan, Failure> {
     check_rights(server)?;
     let failed = |error: mysql::Error| Failure::refused(plain(&error));
     let process = Process::find(server).ok().map(Arc::new);
     let known = process.as_deref();
-    let place = Place::of(server, known, places.state_dir.as_deref())?;
+    let place = StateFile::of(server, known, locations.state_dir.as_deref())?;
     let record = place.read()?;
     let loaded = server.plugin_state().map_err(failed)?.is_some();
     let mut has_row = |table: &str, name: &str| {
@@ -91,14 +95,19 @@ pub fn plan(server: &mut Server, places: &Places, keep_library: bool) -> Result<
         .get("innodb_buffer_pool_size")
         .and_then(|size| size.parse().ok());
     let snippet = known.and_then(|process| {
-        find_snippet(server, process, record.as_ref(), places.conf_dir.as_deref())
+        find_snippet(
+            server,
+            process,
+            record.as_ref(),
+            locations.conf_dir.as_deref(),
+        )
     });
     let variables = server.variables("bpe\\_%")?;
     let cache = known
-        .map(|process| Cache::of(server, process, record.as_ref(), &variables))
+        .map(|process| CacheLocation::of(server, process, record.as_ref(), &variables))
         .unwrap_or_default();
     let pool_now = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
-    // Cache files of an earlier process. While the plugin is loaded they are in use.
+    // CacheLocation files of an earlier process. While the plugin is loaded they are in use.
     let left = match known.filter(|_| !loaded) {
         Some(process) => cache.left(process),
         None => Vec::new(),
@@ -107,12 +116,18 @@ pub fn plan(server: &mut Server, places: &Places, keep_library: bool) -> Result<
     let mut plan =
         Plan::new(Kind::Remove, title(server, known)).with_record(place.clone(), record.clone());
     let digest = &mut plan.digest;
-    digest.add(Part::Server, &(&place, known.is_some()));
-    digest.add(Part::Plugin, &((loaded, plugin_row, function_row), &views));
-    digest.add(Part::Settings, &(&variables, &persisted));
-    digest.add(Part::Pool, &pool_now);
-    digest.add(Part::Files, &(&snippet, &left));
-    digest.add(Part::Record, &record.clone().map(Record::nameless));
+    digest.add(DigestPart::Server, &(&place, known.is_some()));
+    digest.add(
+        DigestPart::Plugin,
+        &((loaded, plugin_row, function_row), &views),
+    );
+    digest.add(DigestPart::Settings, &(&variables, &persisted));
+    digest.add(DigestPart::Pool, &pool_now);
+    digest.add(DigestPart::Files, &(&snippet, &left));
+    digest.add(
+        DigestPart::InstallState,
+        &record.clone().map(InstallState::nameless),
+    );
     let is_nothing = record.is_none()
         && !(loaded || plugin_row || function_row)
         && views.is_empty()
@@ -130,7 +145,7 @@ pub fn plan(server: &mut Server, places: &Places, keep_library: bool) -> Result<
     plan.add(prepare.needed());
     let native_aio_off = record.as_ref().is_some_and(|record| record.native_aio_off);
     // A persisted size would apply at the next start, whatever the current size. A size persisted by the administrator stays.
-    let is_ours = |record: &&Record| {
+    let is_ours = |record: &&InstallState| {
         record.has_persisted() && pool_persisted.is_some_and(|size| record.original(size).is_some())
     };
     if let Some(record) = record.as_ref().filter(is_ours) {
@@ -311,7 +326,7 @@ fn remove_library(
 
 fn remove_cache(
     process: Arc<Process>,
-    cache: Cache,
+    cache: CacheLocation,
     left: &[PathBuf],
     is_gone: Arc<AtomicBool>,
 ) -> Step {
@@ -324,7 +339,7 @@ fn remove_cache(
             return Ok(());
         }
         cache.left(&process).iter().try_for_each(|path| {
-            let result = leftover::remove(&process, path);
+            let result = stale_files::remove(&process, path);
             run.done(format!("{} removed", path.display()), result)
         })
     })
@@ -372,7 +387,7 @@ fn switched_on_elsewhere(server: &Server, process: &Process) -> Option<String> {
 fn find_snippet(
     server: &Server,
     process: &Process,
-    record: Option<&Record>,
+    record: Option<&InstallState>,
     conf_dir: Option<&Path>,
 ) -> Option<PathBuf> {
     let options = ServerOptions::read(process, server.flavour, server.version);

@@ -10,17 +10,17 @@ mod confirmation;
 pub mod digest;
 pub mod disable;
 pub mod enable;
-mod journal;
 mod plan;
 pub mod pool;
 mod run;
 pub mod switch;
+mod undo_log;
 pub mod views;
 
 pub use confirmation::{apply, confirmed};
-pub use journal::Reopen;
 pub use plan::{OPTION_LINE, Plan, Row, Step};
 pub use run::{Kind, Run};
+pub use undo_log::Reopen;
 
 /// Flavour, version, address and process of a server, for messages.
 pub fn title(server: &Server, process: Option<&Process>) -> String {

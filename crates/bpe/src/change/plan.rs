@@ -6,10 +6,10 @@ use interface::untrusted::one_line;
 use serde::Serialize;
 
 use super::digest::Digest;
-use super::journal::Reopen;
 use super::run::{Kind, Run};
+use super::undo_log::Reopen;
 use crate::connect::server::Server;
-use crate::installation::install_state::{Place, Record};
+use crate::installation::install_state::{InstallState, StateFile};
 use crate::support::failure::Failure;
 use crate::support::notifier::Notifier;
 use crate::support::size::human;
@@ -141,8 +141,8 @@ pub struct Plan {
     steps: Vec<Step>,
     /// Digest of the facts behind the plan.
     pub digest: Digest,
-    /// Place and contents of the server's record. Steps may change it.
-    record: Option<(Place, Option<Record>)>,
+    /// StateFile and contents of the server's record. Steps may change it.
+    record: Option<(StateFile, Option<InstallState>)>,
     /// Runs after the last step succeeded.
     end: Option<Work>,
 }
@@ -168,7 +168,7 @@ impl Plan {
 
     /// Adds the server's record.
     #[must_use]
-    pub fn with_record(mut self, place: Place, record: Option<Record>) -> Self {
+    pub fn with_record(mut self, place: StateFile, record: Option<InstallState>) -> Self {
         self.record = Some((place, record));
         self
     }

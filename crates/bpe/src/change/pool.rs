@@ -1,7 +1,7 @@
 //! Steps that lower InnoDB's buffer pool by the extension's memory, and restore it.
 
 use super::{Row, Run, Step};
-use crate::installation::install_state::Record;
+use crate::installation::install_state::InstallState;
 use crate::installation::pool::{self, Pool};
 use crate::support::failure::Failure;
 use crate::support::size::human;
@@ -50,7 +50,7 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
     if wanted == pool.size {
         return Ok(());
     }
-    // Record it before the change, so that it can always be undone.
+    // InstallState it before the change, so that it can always be undone.
     run.record(|record| record.lower(pool.size, wanted))?;
     if wanted == now {
         return Ok(());
@@ -91,7 +91,7 @@ fn undo(run: &mut Run<'_>, before: u64) {
 }
 
 /// The pool size to restore when the extension is removed; `None` if the pool has that size. The error is the reason why the pool stays.
-pub fn original(record: Option<&Record>, now: u64) -> Result<Option<u64>, String> {
+pub fn original(record: Option<&InstallState>, now: u64) -> Result<Option<u64>, String> {
     let Some(record) = record else {
         return Err(NO_RECORD.to_owned());
     };
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn pool_comes_back_from_every_size_it_was_given() {
-        let mut record = Record::default();
+        let mut record = InstallState::default();
         assert_eq!(original(Some(&record), 1024), Ok(None));
         record.lower(1024, 1020);
         record.lower(1024, 1000);

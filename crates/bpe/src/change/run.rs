@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use super::journal::{Connection, Journal, Moment, Reopen, connected};
+use super::undo_log::{Moment, Reconnection, Reopen, UndoLog, connected};
 use crate::connect::maintenance::Maintenance;
 use crate::connect::plain;
 use crate::connect::process::Process;
 use crate::connect::server::{Server, error_code};
-use crate::installation::install_state::{Place, Record};
+use crate::installation::install_state::{InstallState, StateFile};
 use crate::support::failure::Failure;
 use crate::support::files::Replaced;
 use crate::support::notifier::Notifier;
@@ -35,9 +35,9 @@ pub struct Run<'a> {
     notifier: &'a mut dyn Notifier,
     reopen: Reopen<'a>,
     kind: Kind,
-    record: Option<(Place, Option<Record>)>,
+    record: Option<(StateFile, Option<InstallState>)>,
     record_is_noted: bool,
-    journal: Journal,
+    undo_log: UndoLog,
     maintenance: Option<Maintenance>,
     /// Replaced files, with their old versions.
     replaced: Vec<Rc<Replaced>>,
@@ -48,7 +48,7 @@ pub struct Run<'a> {
     /// Failures after which the loop went on.
     failures: Vec<String>,
     /// State of the connection, if a dispensable step has checked it and ended the change.
-    connection: Option<Connection>,
+    connection: Option<Reconnection>,
     /// The failure keeps the completed steps.
     stays: bool,
 }
@@ -56,7 +56,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(
         kind: Kind,
-        record: Option<(Place, Option<Record>)>,
+        record: Option<(StateFile, Option<InstallState>)>,
         server: &'a mut Server,
         notifier: &'a mut dyn Notifier,
         reopen: Reopen<'a>,
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
             kind,
             record,
             record_is_noted: false,
-            journal: Journal::default(),
+            undo_log: UndoLog::default(),
             maintenance: None,
             replaced: Vec::new(),
             step: 0,
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         self.step = step;
         self.failed_before = self.failures.len();
         self.notifier.begin(step);
-        self.journal.begin(step);
+        self.undo_log.begin(step);
     }
 
     /// Ends a step. The kind of the change decides about a failure.
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
         };
         let connection = connected(self.server, self.reopen);
         let started_again = connection.is_another() && self.begin.has_started_since(self.server);
-        if matches!(connection, Connection::Gone(..)) || started_again {
+        if matches!(connection, Reconnection::Failed(..)) || started_again {
             // The completed steps are as requested, and no connection could undo them.
             self.stays = !started_again;
             self.connection = Some(connection);
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
     pub(super) fn conclude(mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let connection = match (self.connection.take(), &result) {
             (Some(connection), _) => connection,
-            (None, Ok(())) if self.server.lost().is_none() => Connection::Kept,
+            (None, Ok(())) if self.server.lost().is_none() => Reconnection::Unchanged,
             _ => connected(self.server, self.reopen),
         };
         let mut more: Vec<_> = connection.in_words().into_iter().collect();
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
     }
 
     /// Undoes all steps, and appends the results to the failure.
-    fn undone(&mut self, mut failure: Failure, connection: &Connection) -> Failure {
+    fn undone(&mut self, mut failure: Failure, connection: &Reconnection) -> Failure {
         let (sets, at) = (self.kind == Kind::Set, self.step);
         if sets && connection.is_another() && self.begin.has_started_since(self.server) {
             // The restart has reset the variables.
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
             return failure;
         }
         let is_over = !connection.leaves_a_statement();
-        let all = std::mem::take(&mut self.journal).roll_back(self.server, connection);
+        let all = std::mem::take(&mut self.undo_log).roll_back(self.server, connection);
         for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
             failure.what.push_str(&format!("\n  {text}"));
         }
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         undone: impl Into<String>,
         undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
     ) {
-        self.journal.note(undone, undo);
+        self.undo_log.note(undone, undo);
     }
 
     /// Adds an undo entry that runs only if all later entries succeeded.
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
         undone: impl Into<String>,
         undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
     ) {
-        self.journal.note_needed(undone, undo);
+        self.undo_log.note_needed(undone, undo);
     }
 
     /// Reports the result of an action. A removal collects failures and goes on.
@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
     }
 
     /// Contents of the record.
-    pub fn recorded(&self) -> Record {
+    pub fn recorded(&self) -> InstallState {
         let record = self.record.as_ref().and_then(|(_, record)| record.clone());
         record.unwrap_or_default()
     }
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn record(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), Failure> {
+    pub fn record(&mut self, change: impl FnOnce(&mut InstallState)) -> Result<(), Failure> {
         let Some((place, record)) = &mut self.record else {
             return Ok(());
         };
@@ -364,7 +364,7 @@ impl<'a> Run<'a> {
                 None => place.remove(),
             };
             let undone = "record of previous values put back";
-            self.journal.note_needed(undone, undo);
+            self.undo_log.note_needed(undone, undo);
             self.record_is_noted = true;
         }
         let record = record.get_or_insert_default();

@@ -4,15 +4,15 @@
 
 use interface::variables;
 
-use super::digest::Part;
+use super::digest::DigestPart;
 use super::{Kind, Plan, Row, Step, pool, title};
 
-use crate::change::enable::{self, Places};
+use crate::change::enable::{self, Locations};
 use crate::connect::maintenance::check_may_set;
 use crate::connect::process::Process;
 use crate::connect::server::Server;
 use crate::connect::state::wait_until_active;
-use crate::installation::install_state::{Place, Record};
+use crate::installation::install_state::{InstallState, StateFile};
 use crate::installation::pool::{Pool, expected_memory};
 use crate::support::failure::Failure;
 use crate::support::quote::{shell, shell_path};
@@ -31,26 +31,28 @@ pub fn plan(
     on: bool,
     path: Option<&str>,
     size: Option<u64>,
-    places: &Places,
+    locations: &Locations,
 ) -> Result<Plan, Failure> {
     check_may_set(server)?;
     let values = server.variables("bpe\\_%")?;
     let now = |name: &str| values.get(name).cloned().unwrap_or_default();
     let was_on = now("bpe_enabled") == "ON";
     let process = Process::find(server).ok();
-    let place = Place::of(server, process.as_ref(), places.state_dir.as_deref())?;
+    let place = StateFile::of(server, process.as_ref(), locations.state_dir.as_deref())?;
     let record = place.read()?;
     let pool = Pool::of(server)?;
     let name = title(server, process.as_ref());
     let mut plan = Plan::new(Kind::Set, name).with_record(place.clone(), record.clone());
-    plan.digest.add(Part::Server, &place);
+    plan.digest.add(DigestPart::Server, &place);
     let seen: Vec<_> = variables::rebuilding()
         .chain(["bpe_enabled"])
         .map(now)
         .collect();
-    plan.digest.add(Part::Pool, &pool);
-    plan.digest
-        .add(Part::Record, &record.clone().map(Record::nameless));
+    plan.digest.add(DigestPart::Pool, &pool);
+    plan.digest.add(
+        DigestPart::InstallState,
+        &record.clone().map(InstallState::nameless),
+    );
     let pool_stays = |why: &str| {
         format!(
             "innodb_buffer_pool_size stays at {}: {why}",
@@ -59,7 +61,7 @@ pub fn plan(
     };
     let switched = |value| Row::setting("bpe_enabled", Some(&now("bpe_enabled")), value);
     if !on {
-        plan.digest.add(Part::Settings, &seen);
+        plan.digest.add(DigestPart::Settings, &seen);
         let rows = was_on.then(|| switched("OFF"));
         plan.add(Step::new("switch off", rows.into_iter().collect(), |run| {
             run.sql("SET GLOBAL bpe_enabled = OFF")?;
@@ -100,7 +102,7 @@ pub fn plan(
     let settings: Vec<_> = settings
         .filter(|(_, value, before)| value != before)
         .collect();
-    plan.digest.add(Part::Settings, &(seen, &settings));
+    plan.digest.add(DigestPart::Settings, &(seen, &settings));
     let changes = !was_on || !settings.is_empty();
     if was_on && changes {
         plan.notes

@@ -5,7 +5,7 @@ use super::membership::{Membership, Role};
 
 /// A server and its known cluster state.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct GroupMember<'a> {
     pub name: &'a str,
     /// Cluster name in the servers file.
     pub cluster: Option<&'a str>,
@@ -24,7 +24,7 @@ pub struct Group {
 }
 
 /// Groups servers into clusters. A server without relations is in none.
-pub fn groups(all: &[Known]) -> Vec<Group> {
+pub fn groups(all: &[GroupMember]) -> Vec<Group> {
     let mut part: Vec<usize> = (0..all.len()).collect();
     let same = |part: &mut [usize], a: usize, b: usize| {
         let (from, to) = (part[a].max(part[b]), part[a].min(part[b]));
@@ -81,7 +81,7 @@ pub fn groups(all: &[Known]) -> Vec<Group> {
 }
 
 /// Whether `a` reports that it belongs to the same cluster as `b`, or replicates from it.
-fn says(all: &[Known], a: usize, b: usize) -> bool {
+fn says(all: &[GroupMember], a: usize, b: usize) -> bool {
     let (Some(one), Some(other)) = (all[a].membership, all[b].membership) else {
         return false;
     };
@@ -93,7 +93,7 @@ fn says(all: &[Known], a: usize, b: usize) -> bool {
 }
 
 /// The sources of this replica. A source that matches several servers is left out.
-fn source_of(all: &[Known], replica: &Membership) -> Vec<usize> {
+fn source_of(all: &[GroupMember], replica: &Membership) -> Vec<usize> {
     let of = |source: &super::membership::Source| {
         let fits = |server: &Membership| match (&source.uuid, &server.uuid) {
             (Some(one), Some(other)) => one == other,
@@ -108,7 +108,7 @@ fn source_of(all: &[Known], replica: &Membership) -> Vec<usize> {
     replica.sources.iter().filter_map(of).collect()
 }
 
-fn own_name(all: &[Known], members: &[usize]) -> String {
+fn own_name(all: &[GroupMember], members: &[usize]) -> String {
     let of_cluster = members
         .iter()
         .find_map(|i| all[*i].membership?.cluster.clone());
@@ -125,7 +125,7 @@ fn own_name(all: &[Known], members: &[usize]) -> String {
 
 /// Roles of a group's members, in their order. A server that another member replicates from is a primary, even if its
 /// own status does not show that.
-pub fn roles(all: &[Known], members: &[usize]) -> Vec<Role> {
+pub fn roles(all: &[GroupMember], members: &[usize]) -> Vec<Role> {
     let sources: Vec<usize> = members
         .iter()
         .filter_map(|i| all[*i].membership)
@@ -147,7 +147,7 @@ pub fn roles(all: &[Known], members: &[usize]) -> Vec<Role> {
 ///
 /// # Errors
 /// The reason and an advice.
-pub fn check(all: &[Known], group: &Group) -> Result<(), (String, String)> {
+pub fn check(all: &[GroupMember], group: &Group) -> Result<(), (String, String)> {
     let roles = roles(all, &group.members);
     let named = |wanted: fn(Role) -> bool| -> Vec<&str> {
         group
@@ -191,7 +191,7 @@ pub fn check(all: &[Known], group: &Group) -> Result<(), (String, String)> {
 }
 
 /// The members in the order of a rolling change: replicas first, the primary last.
-pub fn order(all: &[Known], group: &Group) -> Vec<usize> {
+pub fn order(all: &[GroupMember], group: &Group) -> Vec<usize> {
     let roles = roles(all, &group.members);
     let mut order: Vec<(u8, usize)> = group
         .members
@@ -248,8 +248,12 @@ pub mod tests {
         }
     }
 
-    pub fn known<'a>(name: &'a str, cluster: Option<&'a str>, of: &'a Membership) -> Known<'a> {
-        Known {
+    pub fn known<'a>(
+        name: &'a str,
+        cluster: Option<&'a str>,
+        of: &'a Membership,
+    ) -> GroupMember<'a> {
+        GroupMember {
             name,
             cluster,
             membership: Some(of),
@@ -313,7 +317,7 @@ pub mod tests {
             .collect();
         assert_eq!(names, [("shop", vec![0, 2]), ("other", vec![1])]);
         // A server that does not answer stays in the cluster that the file assigns.
-        let lost = Known {
+        let lost = GroupMember {
             name: "l",
             cluster: Some("shop"),
             membership: None,

@@ -3,8 +3,8 @@
 //! Warmth never removes the last node. A cold node is held back only while another node of its group is ready and warm
 //! enough. With fewer than two candidates, warmth is ignored.
 
-use super::look::Seen;
 use super::membership::Role;
+use super::probe::NodeState;
 use crate::support::failure::{Exit, Failure};
 
 /// Which nodes are wanted.
@@ -56,11 +56,11 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// A node's last known state.
-pub struct Node<'a> {
+pub struct Candidate<'a> {
     pub name: &'a str,
     /// Role within its group.
     pub role: Role,
-    pub seen: Result<&'a Seen, &'a Failure>,
+    pub seen: Result<&'a NodeState, &'a Failure>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -73,18 +73,18 @@ pub struct Verdict {
 }
 
 /// Whether applications can write to it.
-fn takes_writes(node: &Node) -> bool {
+fn takes_writes(node: &Candidate) -> bool {
     let seen = node.seen.map(|seen| &seen.membership);
     node.role.is_primary() && seen.is_ok_and(|seen| seen.in_step && !seen.read_only)
 }
 
 /// Whether it is a primary that other servers follow, or a group's primary.
-fn is_followed(node: &Node) -> bool {
+fn is_followed(node: &Candidate) -> bool {
     matches!(node.role, Role::Primary | Role::GroupPrimary)
 }
 
 /// Another node that accepts writes, so that this one may not be the primary. A replication group may have several primaries.
-fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
+fn rival<'a>(number: usize, nodes: &'a [Candidate]) -> Option<&'a Candidate<'a>> {
     let node = &nodes[number];
     let others = nodes.iter().enumerate().filter(|(i, _)| *i != number);
     others.map(|(_, other)| other).find(|other| {
@@ -94,7 +94,7 @@ fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
 }
 
 /// Why a node must not get traffic, apart from warmth.
-fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Option<String> {
+fn obstacle(number: usize, nodes: &[Candidate], limits: &Limits, wanted: Wanted) -> Option<String> {
     let node = &nodes[number];
     let seen = match node.seen {
         Ok(seen) => &seen.membership,
@@ -151,7 +151,7 @@ fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> O
 ///
 /// # Errors
 /// The node does not answer.
-pub fn for_strangers(seen: Result<Seen, Failure>) -> Result<Seen, Failure> {
+pub fn for_strangers(seen: Result<NodeState, Failure>) -> Result<NodeState, Failure> {
     let mut seen = seen.map_err(|_| Failure::new(Exit::Connect, "it does not answer"))?;
     let membership = &mut seen.membership;
     membership.state = match membership.in_step {
@@ -166,7 +166,7 @@ pub fn for_strangers(seen: Result<Seen, Failure>) -> Result<Seen, Failure> {
 }
 
 /// Warmth of a node in percent; `None` if nothing indicates that it is cold.
-fn percent_of(node: &Node, limits: &Limits) -> Option<f64> {
+fn percent_of(node: &Candidate, limits: &Limits) -> Option<f64> {
     let known = node.seen.ok().and_then(|seen| seen.warmth.percent);
     // The other nodes are warmed from it.
     if node.role.is_primary() {
@@ -176,7 +176,7 @@ fn percent_of(node: &Node, limits: &Limits) -> Option<f64> {
 }
 
 /// Judges the node with this index. `nodes` is its whole group.
-pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Verdict {
+pub fn judge(number: usize, nodes: &[Candidate], limits: &Limits, wanted: Wanted) -> Verdict {
     let node = &nodes[number];
     if let Some(why) = obstacle(number, nodes, limits, wanted) {
         return Verdict {
@@ -200,8 +200,9 @@ pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> 
         });
     }
     let what = what.join(", ");
-    let is_cold =
-        |node: &Node| percent_of(node, limits).is_some_and(|percent| percent < limits.min_warm);
+    let is_cold = |node: &Candidate| {
+        percent_of(node, limits).is_some_and(|percent| percent < limits.min_warm)
+    };
     if !is_cold(node) {
         return Verdict {
             ready: true,
@@ -245,8 +246,8 @@ mod tests {
         require_list: false,
     };
 
-    fn seen(membership: Membership, percent: Option<f64>) -> Seen {
-        Seen {
+    fn seen(membership: Membership, percent: Option<f64>) -> NodeState {
+        NodeState {
             membership,
             warmth: Warmth {
                 percent,
@@ -255,8 +256,8 @@ mod tests {
         }
     }
 
-    fn node(seen: &Seen) -> Node<'_> {
-        Node {
+    fn node(seen: &NodeState) -> Candidate<'_> {
+        Candidate {
             name: "a",
             role: seen.membership.role,
             seen: Ok(seen),
@@ -321,8 +322,8 @@ mod tests {
 
     #[test]
     fn only_one_node_that_takes_writes_is_the_primary() {
-        let named = |name, seen| Node { name, ..node(seen) };
-        let why = |number, nodes: &[Node], wanted| {
+        let named = |name, seen| Candidate { name, ..node(seen) };
+        let why = |number, nodes: &[Candidate], wanted| {
             let verdict = judge(number, nodes, &LIMITS, wanted);
             (!verdict.ready).then_some(verdict.reason)
         };
@@ -395,7 +396,7 @@ mod tests {
             "{verdict:?}"
         );
         let lost = Failure::step("cannot connect");
-        let lost = Node {
+        let lost = Candidate {
             name: "l",
             role: Role::Unknown,
             seen: Err(&lost),
@@ -406,9 +407,9 @@ mod tests {
     #[test]
     fn strangers_read_no_words_of_a_server() {
         const SECRET: &str = "'bpe'@'localhost'";
-        let reason = |seen: Result<Seen, Failure>| {
+        let reason = |seen: Result<NodeState, Failure>| {
             let seen = for_strangers(seen);
-            let node = Node {
+            let node = Candidate {
                 name: "a",
                 role: seen
                     .as_ref()

@@ -2,17 +2,17 @@
 //!
 //! Reads the state of all servers and makes every plan before the first change. Then each server is watched, changed,
 //! watched again once it is in step and not behind. The first server that fails, leaves, or has worse figures
-//! ([`worse`]) stops the change. Servers changed before stay as they are, and the report tells how to continue or
+//! ([`regression`]) stops the change. Servers changed before stay as they are, and the report tells how to continue or
 //! revert.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use super::group::{self, Group, Known};
-use super::look::{self, Node, Seen};
-use super::standing;
-use super::turn::Turn;
-use super::worse::Window;
+use super::group::{self, Group, GroupMember};
+use super::node_change::NodeChange;
+use super::probe::{self, Node, NodeState};
+use super::regression::Window;
+use super::topology_check;
 use crate::change::{Plan, confirmed};
 use crate::connect::server::Server;
 use crate::support::failure::{Exit, Failure};
@@ -49,7 +49,7 @@ pub struct Change<'a> {
 
 /// Progress of the rolling change.
 #[derive(Default)]
-struct Report {
+struct RollingReport {
     done: Vec<String>,
     /// Servers that needed no change.
     same: Vec<String>,
@@ -57,7 +57,7 @@ struct Report {
     left: Vec<String>,
 }
 
-impl Report {
+impl RollingReport {
     fn lines(&self) -> String {
         let mut text = String::new();
         for (what, names) in [("changed:    ", &self.done), ("as wished:  ", &self.same)] {
@@ -80,7 +80,7 @@ impl Report {
 /// # Errors
 /// The reason for stopping, with the servers changed and not reached.
 pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Result<Exit, Failure> {
-    let seen = look::at_all(nodes, look::PATIENCE);
+    let seen = probe::at_all(nodes, probe::ANSWER_TIMEOUT);
     // A server that does not answer may belong to any cluster, unless the file names one.
     let elsewhere = |node: &Node| match (&pace.cluster, &node.cluster) {
         (Some(wanted), Some(of)) => wanted != of,
@@ -123,14 +123,14 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Resul
     if !confirmed(yes)? {
         return Ok(Exit::No);
     }
-    let mut notifier = notifier::Terminal::catching_signals()?;
-    let mut report = Report::default();
+    let mut notifier = notifier::TerminalNotifier::catching_signals()?;
+    let mut report = RollingReport::default();
     let memberships = order
         .iter()
         .map(|i| seen[*i].as_ref().ok().map(|seen| &seen.membership));
     let memberships = memberships.enumerate();
     let primaries =
-        standing::primaries(memberships.filter_map(|(place, seen)| Some((place, seen?))));
+        topology_check::primaries(memberships.filter_map(|(place, seen)| Some((place, seen?))));
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
         say!("\n{} ({} of {})", node.name, place + 1, order.len());
@@ -183,10 +183,10 @@ fn open(node: &Node) -> Result<Server, Failure> {
 /// The requested group and the order of its members.
 fn choose(
     nodes: &[Node],
-    seen: &[Result<Seen, Failure>],
+    seen: &[Result<NodeState, Failure>],
     pace: &Pace,
 ) -> Result<(Group, Vec<usize>), Failure> {
-    let known = look::known(nodes, seen);
+    let known = probe::known(nodes, seen);
     if known.is_empty() {
         return Err(Failure::usage("the file names no server"));
     }
@@ -231,7 +231,7 @@ fn choose(
 }
 
 /// The error about servers of the file that belong to no cluster.
-fn lonely(nodes: &[Node], known: &[Known]) -> Failure {
+fn lonely(nodes: &[Node], known: &[GroupMember]) -> Failure {
     let groups = group::groups(known);
     let alone: Vec<_> = (0..nodes.len())
         .filter(|i| !groups.iter().any(|group| group.members.contains(i)))
@@ -252,14 +252,14 @@ fn one(
     number: usize,
     pace: &Pace,
     change: &Change<'_>,
-    notifier: &mut notifier::Terminal,
+    notifier: &mut notifier::TerminalNotifier,
 ) -> Result<bool, Failure> {
     let all: Vec<Node> = order.iter().map(|i| nodes[*i].clone()).collect();
-    let seen = look::at_all(&all, look::PATIENCE).into_iter();
+    let seen = probe::at_all(&all, probe::ANSWER_TIMEOUT).into_iter();
     let seen = seen.map(|seen| seen.map(|seen| seen.membership));
     let names = all.iter().map(|node| node.name.as_str());
     let max_lag_s = pace.max_lag as f64;
-    standing::still(names.zip(seen).collect(), max_lag_s, primaries)?;
+    topology_check::still(names.zip(seen).collect(), max_lag_s, primaries)?;
     let node = &nodes[number];
     let mut server = open(node)?;
     let plan = (change.plan)(&mut server, number)?;
@@ -268,7 +268,7 @@ fn one(
         return Ok(false);
     }
     let notifier = RefCell::new(notifier);
-    let turn = Turn {
+    let node_change = NodeChange {
         is_on: change.is_on,
         watch: Duration::from_secs(pace.watch),
         wait: Duration::from_secs(pace.wait),
@@ -277,7 +277,7 @@ fn one(
         to_the_end: false,
     };
     let say = |text: &str| say!("  {text}");
-    let after = turn.take(node.target.clone(), look::PATIENCE, &say, || {
+    let after = node_change.run(node.target.clone(), probe::ANSWER_TIMEOUT, &say, || {
         let reopen = || Server::log_in(&mut node.target.clone());
         let result = plan.carry_out(&mut server, &mut **notifier.borrow_mut(), &reopen);
         drop(server);
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_report_says_what_was_done_and_what_was_not() {
-        let report = Report {
+        let report = RollingReport {
             done: vec!["c".into()],
             same: vec!["d".into()],
             failed: Some("b".into()),

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::change::enable::Places;
+use crate::change::enable::Locations;
 use crate::change::{Plan, apply, disable};
-use crate::cluster::look;
+use crate::cluster::probe;
 use crate::cluster::rolling::{self, Change, Pace};
 use crate::connect::server::Server;
 use crate::connect::{self, servers_file};
@@ -37,18 +37,18 @@ pub struct Args {
 
 impl Args {
     fn plan(&self, server: &mut Server) -> Result<Plan, Failure> {
-        let places = Places {
+        let locations = Locations {
             library: None,
             conf_dir: self.conf_dir.clone(),
             state_dir: self.state_dir.clone(),
         };
-        disable::plan(server, &places, self.keep_library)
+        disable::plan(server, &locations, self.keep_library)
     }
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
-        let nodes = look::nodes(&servers_file::read(file)?)?;
+        let nodes = probe::nodes(&servers_file::read(file)?)?;
         let change = Change {
             is_on: false,
             revert: format!(

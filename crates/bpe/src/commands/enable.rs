@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::change::apply;
-use crate::change::enable::{self, Places, Request};
-use crate::cluster::look;
+use crate::change::enable::{self, Locations, Request};
+use crate::cluster::probe;
 use crate::cluster::rolling::{self, Change, Pace};
 use crate::connect::server::Server;
 use crate::connect::{self, servers_file};
@@ -23,7 +23,7 @@ pub struct Args {
     #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
-    places: Places,
+    locations: Locations,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -34,7 +34,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
         let servers = servers_file::read(file)?;
-        let nodes = look::nodes(&servers)?;
+        let nodes = probe::nodes(&servers)?;
         let change = Change {
             is_on: true,
             revert: format!("bpe disable --all {}", shell_path(file)),
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                     size: named.size.or(all.size),
                     ..all.clone()
                 };
-                enable::plan(server, &request, &args.places)
+                enable::plan(server, &request, &args.locations)
             },
         };
         return Ok(rolling::run(&nodes, &args.pace, args.yes, &change)?.into());
@@ -53,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.request.check()?;
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;
-    let (plan, enables) = enable::plan_or_offer(&mut server, &args.request, &args.places)?;
+    let (plan, enables) = enable::plan_or_offer(&mut server, &args.request, &args.locations)?;
     Ok(match apply(plan, &mut server, &target, args.yes)? {
         Exit::Ok if !enables => Exit::No,
         exit => exit,

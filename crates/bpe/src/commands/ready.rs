@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cluster::group;
-use crate::cluster::look::{self, Node};
+use crate::cluster::probe::{self, Node};
 use crate::cluster::ready::{self, Limits, Wanted};
 use crate::connect;
 use crate::connect::servers_file;
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(path), Some(name)) => {
             let servers = servers_file::read(path)?;
             servers_file::by_name(&servers, name)?;
-            (look::nodes(&servers)?, name.clone())
+            (probe::nodes(&servers)?, name.clone())
         }
         _ => {
             let mut target = args.connection.target()?;
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             )
         }
     };
-    let seen = look::at_all(&nodes, Duration::from_secs(args.timeout));
+    let seen = probe::at_all(&nodes, Duration::from_secs(args.timeout));
     let verdict = among(&nodes, &seen, &name, &args.limits, args.role);
     say!("{}", verdict.reason);
     Ok(if verdict.ready { Exit::Ok } else { Exit::No }.into())
@@ -68,22 +68,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Judges a server within its group.
 fn among(
     nodes: &[Node],
-    seen: &[Result<look::Seen, Failure>],
+    seen: &[Result<probe::NodeState, Failure>],
     name: &str,
     limits: &Limits,
     wanted: Wanted,
 ) -> ready::Verdict {
-    let known = look::known(nodes, seen);
+    let known = probe::known(nodes, seen);
     let number = nodes.iter().position(|node| node.name == name).unwrap_or(0);
     let members = group::groups(&known)
         .into_iter()
         .find(|group| group.members.contains(&number))
         .map_or(vec![number], |group| group.members);
     let roles = group::roles(&known, &members);
-    let of_group: Vec<ready::Node> = members
+    let of_group: Vec<ready::Candidate> = members
         .iter()
         .zip(roles)
-        .map(|(i, role)| ready::Node {
+        .map(|(i, role)| ready::Candidate {
             name: &nodes[*i].name,
             role,
             seen: seen[*i].as_ref(),

@@ -17,9 +17,9 @@ use crate::support::failure::Failure;
 use crate::support::files::Directory;
 
 /// The largest number of saved pages. The limit keeps a server from filling the disk.
-const MOST: usize = 16384;
+const MAX_PAGES: usize = 16384;
 /// Maximum page size of InnoDB in bytes.
-const LARGEST: usize = 64 << 10;
+const MAX_PAGE_BYTES: usize = 64 << 10;
 /// The list: the saved file of each page.
 const LIST: &str = "pages.json";
 
@@ -66,11 +66,11 @@ impl Rescue {
         let (Some(file), Some(number)) = (page["number"].as_u64(), page["page"].as_u64()) else {
             return Ok(());
         };
-        if self.saved.len() >= MOST {
-            return Err(
-                Failure::step(format!("{MOST} pages were saved, and more are damaged"))
-                    .advise("restore the data from a backup; this disk is not to be trusted"),
-            );
+        if self.saved.len() >= MAX_PAGES {
+            return Err(Failure::step(format!(
+                "{MAX_PAGES} pages were saved, and more are damaged"
+            ))
+            .advise("restore the data from a backup; this disk is not to be trusted"));
         }
         let argument = format!("verify-page {verification} {file} {number}");
         let answer = report::ask(server, &argument, "cannot fetch a page")?;
@@ -80,7 +80,7 @@ impl Rescue {
         }
         let bytes = answer["bytes"].as_str();
         let bytes = bytes.and_then(|text| BASE64.decode(text).ok());
-        match bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= LARGEST) {
+        match bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= MAX_PAGE_BYTES) {
             Some(bytes) => self.write(page, file, number, &bytes),
             None => {
                 self.gone += 1;

@@ -15,11 +15,11 @@ use crate::connect::report;
 use crate::connect::server::Server;
 use crate::connect::state::is_on;
 use crate::support::failure::{Exit, Failure};
-use crate::support::progress_line::Progress;
+use crate::support::progress_line::ProgressLine;
 use crate::support::terminal::{complain, say};
 
 /// Maximum number of wrong pages listed.
-const LISTED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -59,7 +59,7 @@ impl Sums {
         self.damaged += number("damaged");
         let list = |name: &str, listed: &mut Vec<Value>| {
             let pages = answer[name].as_array().into_iter().flatten();
-            listed.extend(pages.take(LISTED.saturating_sub(listed.len())).cloned());
+            listed.extend(pages.take(MAX_LISTED.saturating_sub(listed.len())).cloned());
         };
         list("pages", &mut self.pages);
         list("damaged_pages", &mut self.damaged_pages);
@@ -134,7 +134,7 @@ fn ask(
     let every = 100 / args.sample;
     let expected = cached / u64::from(every);
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
-    let mut progress = Progress::new(expected, template);
+    let mut progress = ProgressLine::new(expected, template);
     let mut sums = Sums::default();
     // Test with another report first: if the function is missing, its error has the right advice.
     report::ask(server, "summary", "cannot verify")?;
@@ -257,7 +257,7 @@ mod tests {
         sums.add(&answer);
         assert_eq!((sums.compared, sums.skipped), (20, 2));
         assert_eq!((sums.unproven, sums.wrong), (4, 30));
-        assert_eq!(sums.pages.len(), LISTED);
+        assert_eq!(sums.pages.len(), MAX_LISTED);
         assert_eq!((sums.damaged, sums.damaged_pages.len()), (2, 2));
         sums.add(&Value::Null);
         assert_eq!(sums.json()["compared"], 20);

@@ -5,9 +5,9 @@ use super::statistics::median;
 /// Number of serving slices that the baseline is computed from.
 const REMEMBERED: usize = 3;
 /// Running threads below which nothing counts as piled up.
-const FEW_THREADS: f64 = 8.0;
+const MIN_THREADS: f64 = 8.0;
 /// Factor over the running threads while serving.
-const PILED_UP: f64 = 2.0;
+const MAX_THREAD_RATIO: f64 = 2.0;
 /// Random variation of a statement count, in standard deviations.
 const BY_CHANCE: f64 = 3.0;
 
@@ -74,8 +74,8 @@ impl Limit {
         let too_few =
             done < expected * self.percent / 100.0 && expected - done > BY_CHANCE * expected.sqrt();
         let piled_up = [one, two].iter().all(|second| {
-            second.threads_running >= FEW_THREADS
-                && second.threads_running > PILED_UP * usual.threads_running
+            second.threads_running >= MIN_THREADS
+                && second.threads_running > MAX_THREAD_RATIO * usual.threads_running
         });
         (too_few || piled_up).then(|| Hurt {
             percent: if expected > 0.0 {

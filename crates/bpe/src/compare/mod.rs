@@ -1,8 +1,8 @@
 //! `bpe compare`: measures whether the extension helps a production server. Serving and bypass alternate in short
 //! slices, in random order. The result contains the differences that exceed random variation.
 //!
-//! [`schedule`] and [`statistics`] are independent of servers. [`measured`] defines the figures, [`limit`] detects that
-//! bypass hurts too much, and [`held`] changes and restores the server's variables. [`run`] performs the comparison,
+//! [`schedule`] and [`statistics`] are independent of servers. [`measurement`] defines the figures, [`limit`] detects that
+//! bypass hurts too much, and [`saved_settings`] changes and restores the server's variables. [`run`] performs the comparison,
 //! for this command and for the console.
 
 use std::process::ExitCode;
@@ -15,23 +15,23 @@ pub use checks::{TIMEOUT, timeout_in_force};
 
 use crate::connect;
 use crate::support::failure::{Exit, Failure};
-use crate::support::progress_line::Progress;
+use crate::support::progress_line::ProgressLine;
 use crate::support::terminal::{self, complain, grouped, say};
+use options::CompareOptions;
 use report::{Comparison, ENOUGH, Ended};
 use run::{Audience, Now};
 use schedule::Side;
-use wish::Wish;
 
 mod checks;
-mod held;
 mod limit;
-mod measured;
+mod measurement;
 mod notes;
+pub mod options;
 pub mod report;
 pub mod run;
+mod saved_settings;
 pub mod schedule;
 mod statistics;
-pub mod wish;
 
 /// Allowed duration of a comparison in minutes.
 const MINUTES: std::ops::RangeInclusive<f64> = 0.1..=480.0;
@@ -67,10 +67,10 @@ fn minutes(text: &str) -> Result<f64, String> {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let refill = args.refill || !args.no_refill;
-    let wish = Wish::new(args.minutes, args.slice, f64::from(args.limit), refill)?;
+    let wish = CompareOptions::new(args.minutes, args.slice, f64::from(args.limit), refill)?;
     let mut target = args.connection.target()?;
     target.ask_password()?;
-    let mut audience = Terminal::new(&wish)?;
+    let mut audience = TerminalAudience::new(&wish)?;
     let comparison = run::run(target, &wish, &mut audience)?;
     drop(audience);
     if args.json {
@@ -91,15 +91,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Shows the progress on the terminal. SIGINT, SIGTERM or SIGHUP ends the comparison.
-struct Terminal {
-    progress: Progress,
+struct TerminalAudience {
+    progress: ProgressLine,
     pairs: usize,
     so_far: String,
     interrupted: Arc<AtomicBool>,
 }
 
-impl Terminal {
-    fn new(wish: &Wish) -> Result<Self, Failure> {
+impl TerminalAudience {
+    fn new(wish: &CompareOptions) -> Result<Self, Failure> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))
@@ -115,7 +115,7 @@ impl Terminal {
         let template =
             "{spinner} {elapsed_precise} {bar:20.cyan/dim} pair {pos} of {len}, {wide_msg}";
         Ok(Self {
-            progress: Progress::new(wish.pairs as u64, template),
+            progress: ProgressLine::new(wish.pairs as u64, template),
             pairs: wish.pairs,
             so_far: String::new(),
             interrupted,
@@ -123,7 +123,7 @@ impl Terminal {
     }
 }
 
-impl Audience for Terminal {
+impl Audience for TerminalAudience {
     fn second(&mut self, now: &Now) {
         let side = match now.side {
             _ if now.pair == 0 => "watching",

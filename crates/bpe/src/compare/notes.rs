@@ -3,12 +3,12 @@
 use interface::limits::{FULL, IDLE};
 
 use super::checks::TIMEOUT;
+use super::options::CompareOptions;
 use super::report::Row;
-use super::wish::Wish;
 use crate::observe::Figures;
 
 /// `serving`: figures of the last serving slice.
-pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
+pub fn of(wish: &CompareOptions, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(serving) = serving {
         let held = serving.bytes_cached as f64 * 100.0 / serving.capacity_bytes.max(1) as f64;

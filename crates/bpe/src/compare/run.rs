@@ -7,12 +7,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::held::Held;
 use super::limit::{Hurt, Limit, Second};
-use super::measured::Slice;
+use super::measurement::Slice;
+use super::options::CompareOptions;
 use super::report::{Comparison, ENOUGH, Ended, Found, Row, rows};
+use super::saved_settings::SavedSettings;
 use super::schedule::{Schedule, Side};
-use super::wish::Wish;
 use super::{checks, notes};
 use crate::connect::Target;
 use crate::observe::{Figures, Observer, Sample};
@@ -21,9 +21,9 @@ use crate::support::failure::Failure;
 /// Seconds of monitoring before the first slice, for a baseline of the unchanged server.
 const WATCHED: u64 = 5;
 /// Interval between checks for a stop request.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum replication lag in seconds.
-const MOST_BEHIND: u64 = 30;
+const MAX_LAG: u64 = 30;
 
 /// One second of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl From<Failure> for Early {
 /// It was refused before any change, or the original state could not be restored.
 pub fn run(
     target: Target,
-    wish: &Wish,
+    wish: &CompareOptions,
     audience: &mut dyn Audience,
 ) -> Result<Comparison, Failure> {
     let mut observer = Observer::of(target);
@@ -74,7 +74,7 @@ pub fn run(
         server.flavour, server.version_text, server.address
     );
     let began = Instant::now();
-    let mut run = Run {
+    let mut run = ComparisonRun {
         wish,
         audience,
         limit: Limit::new(wish.limit),
@@ -89,7 +89,7 @@ pub fn run(
         Err(Early::Failed(failure)) => return Err(failure),
         Err(_) => return Err(Failure::refused("stopped before anything was changed")),
     }
-    let mut held = Held::take(&mut observer, &checked, wish)?;
+    let mut held = SavedSettings::take(&mut observer, &checked, wish)?;
     let result = run.all(&mut held);
     let restored = held.put_back();
     let mut report = run.report();
@@ -119,8 +119,8 @@ pub fn run(
     Ok(report)
 }
 
-struct Run<'a> {
-    wish: &'a Wish,
+struct ComparisonRun<'a> {
+    wish: &'a CompareOptions,
     audience: &'a mut dyn Audience,
     limit: Limit,
     name: String,
@@ -131,7 +131,7 @@ struct Run<'a> {
     last: Option<Figures>,
 }
 
-impl Run<'_> {
+impl ComparisonRun<'_> {
     /// Takes the baseline. Refuses an idle server.
     fn watch(&mut self, observer: &mut Observer) -> Result<(), Early> {
         let mut readings = vec![observer.sample()?];
@@ -147,11 +147,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn all(&mut self, held: &mut Held<'_>) -> Result<(), Early> {
+    fn all(&mut self, held: &mut SavedSettings<'_>) -> Result<(), Early> {
         let order = Schedule::new(fastrand::bool).take(self.wish.pairs);
         for (number, sides) in order.enumerate() {
             let behind = checks::seconds_behind(held.server()?);
-            if let Some(behind) = behind.filter(|behind| *behind > MOST_BEHIND) {
+            if let Some(behind) = behind.filter(|behind| *behind > MAX_LAG) {
                 return Err(
                     Failure::step(format!("this replica has fallen {behind} s behind")).into(),
                 );
@@ -169,7 +169,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn slice(&mut self, held: &mut Held<'_>, pair: usize, side: Side) -> Result<Slice, Early> {
+    fn slice(
+        &mut self,
+        held: &mut SavedSettings<'_>,
+        pair: usize,
+        side: Side,
+    ) -> Result<Slice, Early> {
         held.switch(side)?;
         let begin = Instant::now();
         let mut readings = vec![held.sample()?];
@@ -226,7 +231,7 @@ impl Run<'_> {
             if left.is_zero() {
                 return Ok(());
             }
-            sleep(left.min(LOOK_EVERY));
+            sleep(left.min(POLL_INTERVAL));
         }
     }
 

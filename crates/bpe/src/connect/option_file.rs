@@ -16,8 +16,8 @@ use crate::support::quote::shell_path;
 /// Maximum nesting of `!include`, as in the servers.
 const MAX_DEPTH: usize = 10;
 /// Limits on the size of a file in bytes and on the number of files, because other users may own a server's files.
-const LONGEST: u64 = 4 << 20;
-const MOST_FILES: usize = 1000;
+const MAX_BYTES: u64 = 4 << 20;
+const MAX_FILES: usize = 1000;
 
 /// One `name` or `name = value` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl OptionFiles {
 
     /// Reads `path`, which the user named: a missing file is an error.
     pub fn read_required(&mut self, path: &Path) -> std::io::Result<()> {
-        read_bounded(&self.real(path), LONGEST)?;
+        read_bounded(&self.real(path), MAX_BYTES)?;
         self.named = Some(path.to_path_buf());
         self.read_nested(path, 0);
         Ok(())
@@ -119,14 +119,14 @@ impl OptionFiles {
             }
             self.foreign.push(path.to_path_buf());
         }
-        if self.files.len() >= MOST_FILES {
+        if self.files.len() >= MAX_FILES {
             self.warnings.push(format!(
                 "{}: too many option files, ignored",
                 path.display()
             ));
             return;
         }
-        let text = match read_bounded(&real, LONGEST) {
+        let text = match read_bounded(&real, MAX_BYTES) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => {
                 self.warnings

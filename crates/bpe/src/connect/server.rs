@@ -132,7 +132,7 @@ const PAIRS: Bounds = Bounds {
     ..BOUNDS
 };
 /// Values of this many bytes or more may have been truncated by SHOW.
-const SHORTEST_CUT: usize = 1000;
+const MIN_CUT: usize = 1000;
 
 /// Errors of a killed session or of a server that shuts down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED, MariaDB's
 /// ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
@@ -157,12 +157,12 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 const ACCESS_DENIED: u16 = 1227;
 
 /// Answer timeout of a login. Servers give up after 10 s by default (connect_timeout).
-const LOGIN: Duration = Duration::from_secs(15);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long to wait for a killed statement to end.
-const ENDING: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length in characters of a displayed version.
-const LONGEST_VERSION: usize = 100;
+const MAX_VERSION: usize = 100;
 
 pub struct Server {
     session: Session,
@@ -193,7 +193,7 @@ impl Server {
 
     /// Logs in to a known target. The login has a timeout, which detects a server that hangs. Later statements have none.
     pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
-        let mut server = Self::open(target, Some(LOGIN))?;
+        let mut server = Self::open(target, Some(LOGIN_TIMEOUT))?;
         server.wait_for_answers(None);
         Ok(server)
     }
@@ -229,14 +229,14 @@ impl Server {
         let Some((flavour, version)) = identify(&version_text, &comment) else {
             return Err(Failure::refused(format!(
                 "this is neither MySQL nor MariaDB (version `{}`, `{}`)",
-                Untrusted::new(&version_text).cut_at(LONGEST_VERSION),
-                Untrusted::new(&comment).cut_at(LONGEST_VERSION)
+                Untrusted::new(&version_text).cut_at(MAX_VERSION),
+                Untrusted::new(&comment).cut_at(MAX_VERSION)
             )));
         };
         server.flavour = flavour;
         server.version = version;
         server.version_text = Untrusted::new(&version_text)
-            .cut_at(LONGEST_VERSION)
+            .cut_at(MAX_VERSION)
             .to_string();
         Ok(server)
     }
@@ -277,7 +277,7 @@ impl Server {
     /// requests the end, and some statements ignore it, for example the installation of a plugin.
     pub fn end_statement_of(&mut self, lost: &Self) -> bool {
         let id = u64::from(lost.session.greeting.connection_id);
-        let end = Instant::now() + ENDING;
+        let end = Instant::now() + KILL_TIMEOUT;
         let mut killed = false;
         loop {
             let Ok(rows) = self.rows::<Row>("SHOW FULL PROCESSLIST") else {
@@ -460,7 +460,7 @@ impl Server {
     /// When the server does not answer.
     pub fn whole_variable(&mut self, name: &str) -> Result<Option<String>, Failure> {
         match self.variable(name)? {
-            Some(shown) if shown.len() >= SHORTEST_CUT => {
+            Some(shown) if shown.len() >= MIN_CUT => {
                 let whole = self.value(&format!("SELECT @@GLOBAL.{name}"));
                 Ok(whole.ok().flatten().or(Some(shown)))
             }

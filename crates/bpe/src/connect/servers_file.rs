@@ -12,7 +12,7 @@ use crate::support::private_file::PrivateFile;
 use crate::support::size::CacheSize;
 
 /// Maximum size in bytes.
-const MOST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +41,7 @@ struct Entry {
 }
 
 /// A server of the file. The password is not among the options, because a password there causes the warning for command lines.
-pub struct Named {
+pub struct ListedServer {
     pub name: String,
     /// Cluster name, chosen by the user.
     pub cluster: Option<String>,
@@ -52,7 +52,7 @@ pub struct Named {
     pub size: Option<CacheSize>,
 }
 
-impl Named {
+impl ListedServer {
     /// Resolves the server's address. Asks for its password, if requested.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Named {
 ///
 /// # Errors
 /// It does not exist, or is ambiguous.
-pub fn by_name<'a>(servers: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
+pub fn by_name<'a>(servers: &'a [ListedServer], name: &str) -> Result<&'a ListedServer, Failure> {
     let mut found = servers.iter().filter(|server| server.name == name);
     match (found.next(), found.next()) {
         (Some(server), None) => Ok(server),
@@ -93,10 +93,12 @@ pub fn by_name<'a>(servers: &'a [Named], name: &str) -> Result<&'a Named, Failur
 ///
 /// # Errors
 /// It cannot be read or parsed, belongs to another user, or contains a password that others can read.
-pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
+pub fn read(path: &Path) -> Result<Vec<ListedServer>, Failure> {
     let failed = |why: String| Failure::usage(format!("--servers {}: {why}", path.display()));
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
-    let text = file.text(MOST).map_err(|error| failed(error.to_string()))?;
+    let text = file
+        .text(MAX_BYTES)
+        .map_err(|error| failed(error.to_string()))?;
     let servers = parse(&text).map_err(&failed)?;
     if servers.iter().any(|server| server.password.is_some()) {
         file.check_secrecy(path)
@@ -105,7 +107,7 @@ pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     Ok(servers)
 }
 
-fn parse(text: &str) -> Result<Vec<Named>, String> {
+fn parse(text: &str) -> Result<Vec<ListedServer>, String> {
     let file: File = toml::from_str(text).map_err(|error| described(&error, text))?;
     file.server
         .into_iter()
@@ -149,7 +151,7 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
             };
             let size = entry.size.as_deref().map(CacheSize::parse).transpose();
             let size = size.map_err(|why| format!("the size of server `{}`: {why}", entry.name))?;
-            Ok(Named {
+            Ok(ListedServer {
                 path: entry.path,
                 size,
                 name: entry.name,

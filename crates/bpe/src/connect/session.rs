@@ -16,9 +16,9 @@ pub const BOUNDS: Bounds = Bounds {
     time: Some(Duration::from_secs(600)),
 };
 /// Time limit for a statement that changes the server; shrinking a large pool takes minutes.
-const LONG: Duration = Duration::from_secs(1800);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Time limit for closing a session, because the server may hang.
-const QUIT_LIMIT: Duration = Duration::from_secs(1);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub struct Session {
     protocol: Protocol<Wire>,
@@ -60,7 +60,7 @@ impl Session {
     /// As in [`query`](Self::query).
     pub fn execute(&mut self, statement: &str) -> Result<(), Error> {
         let bounds = Bounds {
-            time: Some(LONG),
+            time: Some(STATEMENT_TIMEOUT),
             ..BOUNDS
         };
         self.query(statement, bounds, drop)
@@ -70,7 +70,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.protocol
-            .set_deadline(Some(Instant::now() + QUIT_LIMIT));
+            .set_deadline(Some(Instant::now() + QUIT_TIMEOUT));
         // The server logs a connection that ends without this packet.
         let _ = self.protocol.quit();
     }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 const MAX_LINKS: usize = 40;
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-pub struct Place {
+pub struct SocketPath {
     socket: OwnedFd,
     /// Owner of the socket's directory, if no other user may write to it, and only root may change the path to it.
     pub owner: Option<u32>,
@@ -22,7 +22,7 @@ pub struct Place {
     pub identity: (u64, u64),
 }
 
-impl Place {
+impl SocketPath {
     /// # Errors
     /// The path contains no socket, or cannot be reached.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl AsFd for Place {
+impl AsFd for SocketPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -124,15 +124,15 @@ mod tests {
             0,
         )
         .unwrap();
-        let direct = Place::open(&path("socket")).unwrap();
+        let direct = SocketPath::open(&path("socket")).unwrap();
         assert_eq!(
-            Place::open(&path("link")).unwrap().identity,
+            SocketPath::open(&path("link")).unwrap().identity,
             direct.identity
         );
         let around = path("directory/../socket");
-        assert_eq!(Place::open(&around).unwrap().identity, direct.identity);
+        assert_eq!(SocketPath::open(&around).unwrap().identity, direct.identity);
         for name in ["round", "directory", "file", "fifo", "none", "file/socket"] {
-            assert!(Place::open(&path(name)).is_err(), "{name}");
+            assert!(SocketPath::open(&path(name)).is_err(), "{name}");
         }
     }
 
@@ -143,10 +143,10 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let is_root = rustix::process::geteuid().is_root();
         // The temporary directory is safe only for entries of root.
-        assert_eq!(Place::open(&path).unwrap().owner, is_root.then_some(0));
+        assert_eq!(SocketPath::open(&path).unwrap().owner, is_root.then_some(0));
         for mode in [0o777, 0o775] {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(Place::open(&path).unwrap().owner, None, "{mode:o}");
+            assert_eq!(SocketPath::open(&path).unwrap().owner, None, "{mode:o}");
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let _listener = UnixListener::bind(path("socket")).unwrap();
         fs::create_dir(path("theirs")).unwrap();
         symlink("../socket", path("theirs/link")).unwrap();
-        let owner = |name: &str| Place::open(&path(name)).unwrap().owner;
+        let owner = |name: &str| SocketPath::open(&path(name)).unwrap().owner;
         assert_eq!(owner("theirs/link"), Some(0));
         std::os::unix::fs::chown(path("theirs"), Some(65_534), None).unwrap();
         assert_eq!(owner("theirs/link"), None);

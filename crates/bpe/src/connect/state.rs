@@ -7,8 +7,8 @@ use crate::connect::server::Server;
 use crate::support::failure::Failure;
 
 /// Time limit for creating the cache. Slightly longer than the extension waits for the cache files of the previous process.
-const BUILT_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `Bpe_state` and its reason; both empty if the plugin is not installed.
 pub fn state(server: &mut Server) -> Result<(String, String), Failure> {
@@ -34,7 +34,9 @@ pub fn wait_until_active(server: &mut Server) -> Result<(), Failure> {
         match state.as_str() {
             state if is_on(state) => return Ok(()),
             // Disabled with a reason: switching on is in progress.
-            "disabled" if !reason.is_empty() && begin.elapsed() < BUILT_WITHIN => sleep(LOOK_EVERY),
+            "disabled" if !reason.is_empty() && begin.elapsed() < BUILD_TIMEOUT => {
+                sleep(POLL_INTERVAL)
+            }
             "" => return Err(Failure::step("the extension is not installed any more")),
             _ => return Err(Failure::step(format!("the extension is {state}: {reason}"))),
         }

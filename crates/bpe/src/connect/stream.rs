@@ -23,7 +23,7 @@ use rustls::{
 pub use rustls::{ClientConfig, Error};
 
 use super::protocol;
-use super::socket_path::Place;
+use super::socket_path::SocketPath;
 use crate::support::files::read_bounded;
 
 /// Maximum size of a certificate file in bytes; system files have about 200 KiB.
@@ -49,7 +49,7 @@ impl Socket {
     ///
     /// # Errors
     /// The system's error.
-    pub fn unix(place: &Place, limit: Option<Duration>) -> io::Result<Self> {
+    pub fn unix(place: &SocketPath, limit: Option<Duration>) -> io::Result<Self> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_timeout(&fd, Timeout::Send, limit)?;

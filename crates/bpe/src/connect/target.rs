@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::option_file::OptionFiles;
 use super::protocol::Protocol;
 use super::session::Session;
-use super::socket_path::Place;
+use super::socket_path::SocketPath;
 use super::stream::{Socket, Wire};
 use super::trust::Rule;
 use super::{hidden_password, stream, trust};
@@ -60,9 +60,9 @@ const SETTINGS: [&str; 2] = [
 const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lock timeout of this command's sessions; the servers' defaults are a day or a year.
-const LOCKED_FOR: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// ER_LOCK_WAIT_TIMEOUT.
-const LOCKED: u16 = 1205;
+const LOCK_WAIT_TIMED_OUT: u16 = 1205;
 #[derive(clap::Args, Debug, Default, Clone)]
 #[group(id = "connection")]
 #[command(next_help_heading = "Connection (as the mariadb and mysql clients take it)")]
@@ -374,7 +374,7 @@ impl Args {
 fn default_socket() -> String {
     SOCKETS
         .into_iter()
-        .find(|path| Place::open(Path::new(path)).is_ok_and(|place| place.owner.is_some()))
+        .find(|path| SocketPath::open(Path::new(path)).is_ok_and(|place| place.owner.is_some()))
         .unwrap_or(SOCKETS[0])
         .to_owned()
 }
@@ -437,7 +437,7 @@ impl Target {
         let explain_io = |error: io::Error| self.explain(&error.into());
         let (socket, place) = match &self.address {
             Address::Socket(path) => {
-                let place = Place::open(path).map_err(explain_io)?;
+                let place = SocketPath::open(path).map_err(explain_io)?;
                 if self.is_default && place.owner.is_none() {
                     return Err(self.refuse(
                         "other users may write to its directory, or to one above it",
@@ -486,7 +486,7 @@ impl Target {
             .map_err(explain)?;
         let mut session = Session::new(protocol, greeting, holder);
         session.limit = limit;
-        let locked = limit.map_or(LOCKED_FOR, |limit| limit.min(LOCKED_FOR));
+        let locked = limit.map_or(LOCK_TIMEOUT, |limit| limit.min(LOCK_TIMEOUT));
         let wait = locked.as_secs().max(1);
         for statement in SETTINGS {
             let statement = statement.replace("{wait}", &wait.to_string());
@@ -595,7 +595,7 @@ impl Target {
 pub fn plain(error: &mysql::Error) -> String {
     use mysql::{DriverError, Error};
     match error {
-        Error::MySqlError(server) if server.code == LOCKED => format!(
+        Error::MySqlError(server) if server.code == LOCK_WAIT_TIMED_OUT => format!(
             "{} (error {}): another session holds a lock, perhaps a backup or a change of a table",
             Untrusted::new(&server.message),
             server.code

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use interface::left_out;
 
-use super::socket_path::Place;
+use super::socket_path::SocketPath;
 use crate::connect::peer::{self, Peer};
 use crate::connect::process_name::is_server;
 
@@ -52,7 +52,7 @@ impl Rule {
     ///
     /// # Errors
     /// A message with the process and the reason of the refusal.
-    pub fn check(self, peer: Option<Peer>, place: &Place) -> Result<Option<Holder>, String> {
+    pub fn check(self, peer: Option<Peer>, place: &SocketPath) -> Result<Option<Holder>, String> {
         if left_out!("peer") {
             return Ok(None);
         }
@@ -201,7 +201,7 @@ mod tests {
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
         let stream = UnixStream::connect(&path).unwrap();
-        let place = Place::open(&path).unwrap();
+        let place = SocketPath::open(&path).unwrap();
         let user = rustix::process::geteuid().as_raw();
         let peer = || Peer::of(stream.as_fd());
         let check = |rule: Rule| rule.check(peer(), &place);

@@ -22,7 +22,7 @@ use super::state::Console;
 use super::switching;
 use super::task::Task;
 use super::watched::{Line, Watched};
-use super::{clusters, guard, guest, rolling};
+use super::{clusters, console_extension, guard, rolling};
 
 /// Maximum size of a request body; the largest is a file of SQL statements.
 const BODY: usize = 256 << 10;
@@ -33,7 +33,7 @@ pub type Shared = State<Arc<Console>>;
 pub fn router(console: Arc<Console>, pages: Pages) -> Router {
     let experience = match &console.guest {
         Some(guest) => Arc::clone(guest).routes(),
-        None => guest::none(),
+        None => console_extension::none(),
     };
     let api = Router::new()
         .route("/about", get(about))
@@ -168,7 +168,7 @@ async fn plan(
     let server = Arc::clone(console.server(&id)?);
     let asked = Arc::clone(&server);
     blocking(&server, move || {
-        switching::preview(&asked, &request, &console.places).map(Json)
+        switching::preview(&asked, &request, &console.locations).map(Json)
     })
     .await
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::task::{State, Step, StepState, Task};
+use super::task::{StepState, Task, TaskState, TaskStep};
 use crate::support::failure::Failure;
 
 /// The task of each cluster, by name.
 #[derive(Default)]
-pub struct All(Mutex<BTreeMap<String, Arc<Work>>>);
+pub struct ClusterChanges(Mutex<BTreeMap<String, Arc<ClusterChange>>>);
 
-impl All {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Work>>> {
+impl ClusterChanges {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ClusterChange>>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -24,7 +24,7 @@ impl All {
 
     /// Whether a change of any cluster is running.
     pub fn is_busy(&self) -> bool {
-        let running = |work: &Arc<Work>| work.task().state == State::Running;
+        let running = |work: &Arc<ClusterChange>| work.task().state == TaskState::Running;
         self.all().values().any(running)
     }
 
@@ -43,15 +43,15 @@ impl All {
     }
 
     /// Returns `None` while another change of the cluster is running.
-    pub fn begin(&self, cluster: &str, task: Task) -> Option<Arc<Work>> {
+    pub fn begin(&self, cluster: &str, task: Task) -> Option<Arc<ClusterChange>> {
         let mut all = self.all();
         let busy = all
             .get(cluster)
-            .is_some_and(|work| work.task().state == State::Running);
+            .is_some_and(|work| work.task().state == TaskState::Running);
         if busy {
             return None;
         }
-        let work = Arc::new(Work {
+        let work = Arc::new(ClusterChange {
             task: Mutex::new(task),
             stop: AtomicBool::new(false),
         });
@@ -61,12 +61,12 @@ impl All {
 }
 
 /// The change of a cluster.
-pub struct Work {
+pub struct ClusterChange {
     task: Mutex<Task>,
     stop: AtomicBool,
 }
 
-impl Work {
+impl ClusterChange {
     fn task(&self) -> MutexGuard<'_, Task> {
         self.task.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -78,7 +78,7 @@ impl Work {
     /// Updates a step.
     pub fn show(&self, step: usize, state: StepState, text: String) {
         if let Some(step) = self.task().steps.get_mut(step) {
-            *step = Step { text, state };
+            *step = TaskStep { text, state };
         }
     }
 
@@ -86,11 +86,11 @@ impl Work {
     pub fn end(&self, result: Result<(), Failure>) {
         let mut task = self.task();
         task.state = match result {
-            Ok(()) => State::Done,
+            Ok(()) => TaskState::Done,
             Err(failure) => {
                 task.error = Some(failure.what);
                 task.advice = failure.advice;
-                State::Failed
+                TaskState::Failed
             }
         };
     }

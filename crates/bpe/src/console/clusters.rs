@@ -8,9 +8,9 @@ use super::answer::Answer;
 use super::error::Refusal;
 use super::state::Console;
 use super::watched::Watched;
-use crate::cluster::group::{self, Group, Known};
-use crate::cluster::look::Seen;
+use crate::cluster::group::{self, Group, GroupMember};
 use crate::cluster::membership::Role;
+use crate::cluster::probe::NodeState;
 use crate::cluster::ready::{self, Limits, Verdict, Wanted};
 use crate::support::failure::Failure;
 
@@ -18,8 +18,8 @@ use crate::support::failure::Failure;
 pub struct View {
     pub servers: Vec<Arc<Watched>>,
     clusters: Vec<Option<String>>,
-    places: Vec<Option<Seen>>,
-    present: Vec<Result<Seen, Failure>>,
+    locations: Vec<Option<NodeState>>,
+    present: Vec<Result<NodeState, Failure>>,
     /// Verdicts name only the server that they are about.
     is_for_strangers: bool,
 }
@@ -38,21 +38,21 @@ impl View {
         Self {
             clusters: servers
                 .iter()
-                .map(|server| server.wished().cluster)
+                .map(|server| server.cache_defaults().cluster)
                 .collect(),
-            places: servers.iter().map(|server| server.place()).collect(),
+            locations: servers.iter().map(|server| server.place()).collect(),
             present: servers.iter().map(|server| server.present()).collect(),
             servers,
             is_for_strangers: false,
         }
     }
 
-    fn known(&self) -> Vec<Known<'_>> {
+    fn known(&self) -> Vec<GroupMember<'_>> {
         (0..self.servers.len())
-            .map(|i| Known {
+            .map(|i| GroupMember {
                 name: &self.servers[i].name,
                 cluster: self.clusters[i].as_deref(),
-                membership: self.places[i].as_ref().map(|seen| &seen.membership),
+                membership: self.locations[i].as_ref().map(|seen| &seen.membership),
             })
             .collect()
     }
@@ -95,10 +95,10 @@ impl View {
             .find(|group| group.members.contains(&number))
             .map_or(vec![number], |group| group.members);
         let roles = group::roles(&self.known(), &members);
-        let nodes: Vec<ready::Node> = members
+        let nodes: Vec<ready::Candidate> = members
             .iter()
             .zip(roles)
-            .map(|(i, role)| ready::Node {
+            .map(|(i, role)| ready::Candidate {
                 name: match self.is_for_strangers && *i != number {
                     true => "another node",
                     false => &self.servers[*i].name,
@@ -116,7 +116,7 @@ impl View {
         let summary = server.summary();
         let figures = server.latest();
         let verdict = self.judge(number, limits, Wanted::Any);
-        let place = self.places[number].as_ref();
+        let place = self.locations[number].as_ref();
         let present = self.present[number].is_ok();
         let membership = place.filter(|_| present).map(|place| &place.membership);
         let warmth = place.filter(|_| present).map(|place| &place.warmth);

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::error::Refusal;
 use super::events::Level;
 use super::watched::Watched;
+use crate::compare::options::CompareOptions;
 use crate::compare::report::{Comparison, Ended};
 use crate::compare::run::{self, Audience, Now};
 use crate::compare::schedule::Side;
-use crate::compare::wish::Wish;
 use crate::support::failure::Failure;
 
 /// Percent of the statements per second, as in the command.
@@ -63,7 +63,7 @@ pub fn begin(watched: &Arc<Watched>, request: &Request) -> Result<Comparing, Ref
     if !(0.0..100.0).contains(&limit) {
         return wrong("limit_percent must be 0 to 99");
     }
-    let wish = Wish::new(request.minutes, request.slice_s, limit, request.refill)?;
+    let wish = CompareOptions::new(request.minutes, request.slice_s, limit, request.refill)?;
     let changing = watched.begin_change().ok_or_else(|| {
         Refusal::conflict("this server is already being changed").advise("wait until that is done")
     })?;

@@ -9,24 +9,24 @@ use interface::left_out;
 use tokio::sync::oneshot;
 
 /// Limit of connections without the token per address.
-pub const PER_ADDRESS: usize = 32;
+pub const MAX_PER_ADDRESS: usize = 32;
 /// Limit of connections without the token in total.
-pub const STRANGERS: usize = 256;
+pub const MAX_STRANGERS: usize = 256;
 /// Limit of connections with the token.
-const HOLDERS: usize = 256;
+const MAX_HOLDERS: usize = 256;
 /// Grace period for the next request of a connection above these limits. A caller on a busy host sends it late.
 pub const GRACE: Duration = Duration::from_millis(100);
 /// Limit of connections without the token during their grace period.
-const NEWCOMERS: usize = 1024;
+const MAX_NEWCOMERS: usize = 1024;
 /// Minimum limit of each kind if file descriptors are scarce.
-const MIN_PLACES: usize = 8;
+const MIN_CONNECTIONS: usize = 8;
 /// Refusals per connection. The next one closes it.
-const REFUSALS: u32 = 20;
+const MAX_REFUSALS: u32 = 20;
 
 /// Dropping it closes the connection.
 pub type Open = oneshot::Sender<()>;
 
-struct Connection {
+struct OpenConnection {
     address: IpAddr,
     /// Time of the last complete request, or of the connection's start.
     heard: Instant,
@@ -38,16 +38,16 @@ struct Connection {
 
 /// All connections of a listener.
 pub struct Connections {
-    open: HashMap<u64, Connection>,
+    open: HashMap<u64, OpenConnection>,
     /// Connections without the token by address, longest silent first.
     strangers: HashMap<IpAddr, BTreeSet<(Instant, u64)>>,
     holders: BTreeSet<(Instant, u64)>,
     /// Number of connections without the token.
     count: usize,
     next: u64,
-    most_newcomers: usize,
-    most_strangers: usize,
-    most_holders: usize,
+    max_newcomers: usize,
+    max_strangers: usize,
+    max_holders: usize,
 }
 
 impl Connections {
@@ -61,9 +61,9 @@ impl Connections {
             holders: BTreeSet::new(),
             count: 0,
             next: 0,
-            most_newcomers: NEWCOMERS.min(2 * third).max(MIN_PLACES),
-            most_strangers: STRANGERS.min(2 * third).max(MIN_PLACES),
-            most_holders: HOLDERS.min(third).max(MIN_PLACES),
+            max_newcomers: MAX_NEWCOMERS.min(2 * third).max(MIN_CONNECTIONS),
+            max_strangers: MAX_STRANGERS.min(2 * third).max(MIN_CONNECTIONS),
+            max_holders: MAX_HOLDERS.min(third).max(MIN_CONNECTIONS),
         }
     }
 
@@ -72,7 +72,7 @@ impl Connections {
         let address = share(address);
         let number = self.next;
         self.next += 1;
-        let connection = Connection {
+        let connection = OpenConnection {
             address,
             heard: now,
             is_holder: false,
@@ -85,7 +85,7 @@ impl Connections {
             .or_default()
             .insert((now, number));
         self.count += 1;
-        while self.count > self.most_newcomers && self.close_silent(Duration::ZERO, now) {}
+        while self.count > self.max_newcomers && self.close_silent(Duration::ZERO, now) {}
         self.settle(now);
         number
     }
@@ -93,28 +93,29 @@ impl Connections {
     /// Closes connections above the limits after their grace period.
     pub fn settle(&mut self, now: Instant) {
         let crowded = self.strangers.iter().filter_map(|(address, connections)| {
-            (connections.len() > PER_ADDRESS).then_some(*address)
+            (connections.len() > MAX_PER_ADDRESS).then_some(*address)
         });
         for address in crowded.collect::<Vec<_>>() {
-            while self.count_of(address) > PER_ADDRESS
+            while self.count_of(address) > MAX_PER_ADDRESS
                 && !left_out!("share-of-an-address")
                 && self.close_of(address, GRACE, now)
             {}
         }
-        while self.count > self.most_strangers && self.close_silent(GRACE, now) {}
+        while self.count > self.max_strangers && self.close_silent(GRACE, now) {}
     }
 
     /// Whether [`Connections::settle`] has connections to close, now or after their grace period.
     pub fn is_crowded(&self) -> bool {
-        self.count > self.most_strangers || self.strangers.values().any(|of| of.len() > PER_ADDRESS)
+        self.count > self.max_strangers
+            || self.strangers.values().any(|of| of.len() > MAX_PER_ADDRESS)
     }
 
     /// Whether this connection exceeds a limit and should end after its answer.
     pub fn is_surplus(&self, number: u64) -> bool {
         self.open.get(&number).is_some_and(|connection| {
             !connection.is_holder
-                && (self.count > self.most_strangers
-                    || self.count_of(connection.address) > PER_ADDRESS)
+                && (self.count > self.max_strangers
+                    || self.count_of(connection.address) > MAX_PER_ADDRESS)
         })
     }
 
@@ -145,7 +146,7 @@ impl Connections {
             self.holders.insert((heard, number));
         }
         self.hear(number, now);
-        while self.holders.len() > self.most_holders {
+        while self.holders.len() > self.max_holders {
             let Some((_, oldest)) = self.holders.first().copied() else {
                 break;
             };
@@ -157,7 +158,7 @@ impl Connections {
     pub fn refuse(&mut self, number: u64) -> bool {
         self.open.get_mut(&number).is_some_and(|connection| {
             connection.refusals += 1;
-            connection.refusals <= REFUSALS
+            connection.refusals <= MAX_REFUSALS
         })
     }
 
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn longest_silent_gives_way() {
         let mut trial = Trial::new();
-        let first: Vec<u64> = (0..PER_ADDRESS).map(|_| trial.enter([1; 4])).collect();
+        let first: Vec<u64> = (0..MAX_PER_ADDRESS).map(|_| trial.enter([1; 4])).collect();
         trial.wait(GRACE * 2);
         // A request makes the first connection the most recent.
         trial.connections.hear(first[0], trial.now);
@@ -282,7 +283,7 @@ mod tests {
         trial.wait(Duration::ZERO);
         assert!(trial.is_open(newest) && trial.is_open(first[0]));
         assert!(!trial.is_open(first[1]) && trial.is_open(first[2]));
-        assert_eq!(trial.count_open(), PER_ADDRESS);
+        assert_eq!(trial.count_open(), MAX_PER_ADDRESS);
     }
 
     #[test]
@@ -290,11 +291,15 @@ mod tests {
         let mut trial = Trial::new();
         let other = trial.enter([2; 4]);
         let numbers: Vec<u64> = (0..MANY).map(|_| trial.enter([1; 4])).collect();
-        assert!(trial.count_open() <= NEWCOMERS, "{}", trial.count_open());
+        assert!(
+            trial.count_open() <= MAX_NEWCOMERS,
+            "{}",
+            trial.count_open()
+        );
         assert!(trial.is_open(numbers[MANY - 1]) && trial.is_open(other));
         assert!(trial.connections.is_crowded() && trial.connections.is_surplus(numbers[MANY - 1]));
         trial.wait(GRACE);
-        assert_eq!(trial.count_open(), PER_ADDRESS + 1);
+        assert_eq!(trial.count_open(), MAX_PER_ADDRESS + 1);
         assert!(trial.is_open(numbers[MANY - 1]) && trial.is_open(other));
         assert!(!trial.connections.is_crowded() && !trial.connections.is_surplus(other));
     }
@@ -304,19 +309,19 @@ mod tests {
         let mut trial = Trial::new();
         let alone = trial.enter([9; 4]);
         for address in 0..200 {
-            for _ in 0..PER_ADDRESS {
+            for _ in 0..MAX_PER_ADDRESS {
                 trial.enter([10, 0, 0, address]);
             }
         }
         trial.wait(GRACE);
-        assert_eq!(trial.count_open(), STRANGERS);
+        assert_eq!(trial.count_open(), MAX_STRANGERS);
         assert!(trial.is_open(alone));
     }
 
     #[test]
     fn newcomers_have_their_grace() {
         let mut trial = Trial::new();
-        let numbers: Vec<u64> = (0..NEWCOMERS).map(|_| trial.enter([1; 4])).collect();
+        let numbers: Vec<u64> = (0..MAX_NEWCOMERS).map(|_| trial.enter([1; 4])).collect();
         trial.wait(GRACE / 2);
         assert!(trial.is_open(numbers[0]));
         trial.wait(GRACE / 2);
@@ -326,7 +331,7 @@ mod tests {
     #[test]
     fn strangers_do_not_take_places_of_token_holders() {
         let mut trial = Trial::new();
-        let holders: Vec<u64> = (0..HOLDERS)
+        let holders: Vec<u64> = (0..MAX_HOLDERS)
             .map(|_| {
                 let number = trial.enter([1; 4]);
                 trial.connections.admit(number, trial.now);
@@ -339,7 +344,7 @@ mod tests {
         trial.wait(GRACE);
         assert!(holders.iter().all(|number| trial.is_open(*number)));
         assert!(!trial.connections.is_surplus(holders[0]));
-        assert_eq!(trial.count_open(), HOLDERS + PER_ADDRESS);
+        assert_eq!(trial.count_open(), MAX_HOLDERS + MAX_PER_ADDRESS);
         // Among connections with the token, the longest silent one is closed.
         let one_more = trial.enter([1; 4]);
         trial.connections.admit(one_more, trial.now);
@@ -376,7 +381,7 @@ mod tests {
         assert_eq!(trial.count_open(), 100);
         trial.connections = Connections::new(0);
         let numbers: Vec<u64> = (0..100).map(|_| trial.enter([1; 4])).collect();
-        assert_eq!(trial.count_open(), MIN_PLACES);
+        assert_eq!(trial.count_open(), MIN_CONNECTIONS);
         assert!(trial.is_open(numbers[99]));
     }
 
@@ -384,7 +389,7 @@ mod tests {
     fn refusals_of_a_connection_end_it() {
         let mut trial = Trial::new();
         let number = trial.enter([1; 4]);
-        assert!((0..REFUSALS).all(|_| trial.connections.refuse(number)));
+        assert!((0..MAX_REFUSALS).all(|_| trial.connections.refuse(number)));
         assert!(!trial.connections.refuse(number));
     }
 

@@ -17,7 +17,7 @@ use crate::support::failure::Failure;
 
 const FRESH: Duration = Duration::from_secs(2);
 /// Maximum number of files and tables shown, most reads first.
-const MOST: usize = 500;
+const MAX_ROWS: usize = 500;
 
 /// Variable with the table rules.
 pub const TABLES: &str = "bpe_tables";
@@ -109,7 +109,7 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
     let mut files = rows("files")?;
     let tables = tables(&files, &rules);
     files.sort_by_key(|file| std::cmp::Reverse(reads(file)));
-    files.truncate(MOST);
+    files.truncate(MAX_ROWS);
     Ok(json!({
         "settings": settings,
         "instances": instances,
@@ -179,7 +179,7 @@ fn tables(files: &[Value], rules: &Rules) -> Vec<Value> {
         })
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse(reads(row)));
-    rows.truncate(MOST);
+    rows.truncate(MAX_ROWS);
     rows
 }
 

@@ -1,4 +1,4 @@
-//! Event log of the servers while the console watched them, in memory, limited to the newest `KEPT` events.
+//! Event log of the servers while the console watched them, in memory, limited to the newest `MAX_EVENTS` events.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 /// Maximum bytes of a displayed text.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
 /// Maximum number of events.
-const KEPT: usize = 500;
+const MAX_EVENTS: usize = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,7 +36,7 @@ pub struct Events(Mutex<VecDeque<Event>>);
 impl Events {
     pub fn note(&self, event: Event) {
         let mut events = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        if events.len() == KEPT {
+        if events.len() == MAX_EVENTS {
             events.pop_front();
         }
         events.push_back(event);
@@ -50,8 +50,10 @@ impl Events {
 
 /// The first kibibyte of a text for display, which may contain a statement of a quarter of a megabyte.
 pub fn shortened(mut text: String) -> String {
-    if text.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end));
+    if text.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE)
+            .rev()
+            .find(|&end| text.is_char_boundary(end));
         text.truncate(end.unwrap_or(0));
         text.push_str(" ...");
     }
@@ -74,13 +76,16 @@ mod tests {
     fn long_texts_are_cut_between_characters() {
         assert_eq!(shortened("short".into()), "short");
         let cut = shortened(format!("x{}", "東".repeat(10_000)));
-        assert!(cut.len() <= LONGEST + 4 && cut.ends_with("東 ..."), "{cut}");
+        assert!(
+            cut.len() <= MAX_MESSAGE + 4 && cut.ends_with("東 ..."),
+            "{cut}"
+        );
     }
 
     #[test]
     fn the_newest_are_kept() {
         let events = Events::default();
-        for number in 0..KEPT + 7 {
+        for number in 0..MAX_EVENTS + 7 {
             events.note(Event {
                 at_ms: number as u64,
                 server: "a".into(),
@@ -89,7 +94,7 @@ mod tests {
             });
         }
         let all = events.all();
-        assert_eq!(all.len(), KEPT);
+        assert_eq!(all.len(), MAX_EVENTS);
         assert_eq!(all[0].at_ms, 7);
     }
 }

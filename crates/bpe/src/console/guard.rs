@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use interface::left_out;
 
 use super::error::Refusal;
-use super::listen::Caller;
+use super::listen::Connection;
 use super::refusals::Refusals;
 use super::token::Token;
 
@@ -132,8 +132,8 @@ impl Guard {
     }
 
     /// Waits for the delay after a wrong token. Returns whether to answer.
-    async fn wait_to_refuse(&self, caller: Option<&Caller>) -> bool {
-        let address = caller.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), Caller::address);
+    async fn wait_to_refuse(&self, caller: Option<&Connection>) -> bool {
+        let address = caller.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), Connection::address);
         let delay = {
             let mut refusals = self.refusals.lock().unwrap_or_else(|e| e.into_inner());
             refusals.delay(address, Instant::now())
@@ -184,7 +184,7 @@ pub async fn stand(State(names): State<Arc<Names>>, request: Request, next: Next
 
 /// Checks the token of every request below `/api`.
 pub async fn ask_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().cloned();
+    let caller = request.extensions().get::<Connection>().cloned();
     let given = request.headers().get(header::AUTHORIZATION);
     if guard.token.admits(given.map(HeaderValue::as_bytes)) {
         if let Some(caller) = caller {

@@ -27,7 +27,7 @@ use crate::support::failure::Failure;
 use crate::support::terminal::{complain, say};
 
 /// Time limit for the first poll of the servers.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(id = "checks")]
@@ -104,8 +104,10 @@ pub fn open(args: &Args, console: &Arc<Console>) -> Result<(), Failure> {
     let serve = move || {
         runtime.block_on(async {
             looked_at(&console).await;
-            match listen::Door::new(tcp) {
-                Ok(door) => listen::serve(door, router(console, names), listen::HEAD_TIMEOUT).await,
+            match listen::Listener::new(tcp) {
+                Ok(listener) => {
+                    listen::serve(listener, router(console, names), listen::HEAD_TIMEOUT).await
+                }
                 Err(error) => complain!("bpe: cannot watch the socket of --health: {error}"),
             }
         });
@@ -132,7 +134,7 @@ fn router(console: Arc<Console>, names: Names) -> Router {
 async fn looked_at(console: &Console) {
     let begin = Instant::now();
     let known = |server: &Arc<Watched>| server.place().is_some() || server.trouble().is_some();
-    while begin.elapsed() < FIRST_LOOK && !console.servers.iter().all(known) {
+    while begin.elapsed() < FIRST_PROBE_TIMEOUT && !console.servers.iter().all(known) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

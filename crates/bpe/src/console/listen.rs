@@ -40,12 +40,12 @@ const RESERVED: u64 = 256;
 const LISTENERS: u64 = 2;
 
 /// A listening socket and the state of its connections.
-pub struct Door {
+pub struct Listener {
     tcp: TcpListener,
     connections: Arc<Mutex<Connections>>,
 }
 
-impl Door {
+impl Listener {
     /// Must be called within the runtime that will serve it.
     ///
     /// # Errors
@@ -86,13 +86,13 @@ fn descriptors() -> usize {
 
 /// The connection of a request.
 #[derive(Clone)]
-pub struct Caller {
+pub struct Connection {
     number: u64,
     address: IpAddr,
     connections: Arc<Mutex<Connections>>,
 }
 
-impl Caller {
+impl Connection {
     /// The address that the connection's share is counted under.
     pub fn address(&self) -> IpAddr {
         self.address
@@ -121,7 +121,7 @@ fn lock(connections: &Mutex<Connections>) -> std::sync::MutexGuard<'_, Connectio
 /// Adds the caller to each request of a connection.
 struct Introduced {
     router: TowerToHyperService<Router>,
-    caller: Caller,
+    caller: Connection,
 }
 
 impl Service<hyper::Request<Incoming>> for Introduced {
@@ -137,7 +137,7 @@ impl Service<hyper::Request<Incoming>> for Introduced {
 
 /// Records complete requests. Surplus connections are closed after their answer.
 async fn attend(request: Request, next: Next) -> Response {
-    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+    let Some(caller) = request.extensions().get::<Connection>().cloned() else {
         return next.run(request).await;
     };
     // A request that is still being sent counts as silence.
@@ -153,13 +153,13 @@ async fn attend(request: Request, next: Next) -> Response {
 }
 
 /// Serves all callers, forever. `head`: time limit for the head of a request.
-pub async fn serve(door: Door, router: Router, head: Duration) {
-    serve_within(door, router, head, READ_TIMEOUT).await;
+pub async fn serve(listener: Listener, router: Router, head: Duration) {
+    serve_within(listener, router, head, READ_TIMEOUT).await;
 }
 
 /// `unread`: time limit for a caller that reads nothing of its answer.
-async fn serve_within(door: Door, router: Router, head: Duration, unread: Duration) {
-    let Door { tcp, connections } = door;
+async fn serve_within(listener: Listener, router: Router, head: Duration, unread: Duration) {
+    let Listener { tcp, connections } = listener;
     let router = TowerToHyperService::new(router.layer(middleware::from_fn(attend)));
     loop {
         let is_crowded = lock(&connections).is_crowded();
@@ -193,7 +193,7 @@ fn enter(
     unread: Duration,
 ) {
     let (open, closed) = oneshot::channel();
-    let caller = Caller {
+    let caller = Connection {
         number: lock(connections).enter(from, open, Instant::now()),
         address: share(from),
         connections: Arc::clone(connections),
@@ -229,7 +229,7 @@ mod tests {
     use futures_util::stream;
     use std::net::TcpStream;
 
-    use crate::console::connections::PER_ADDRESS;
+    use crate::console::connections::MAX_PER_ADDRESS;
     use crate::console::guard::{self, Guard, Names};
     use crate::console::token::Token;
 
@@ -273,7 +273,7 @@ mod tests {
             runtime.block_on(async {
                 let tcp = bind("127.0.0.1:0".parse().unwrap()).unwrap();
                 sender.send(tcp.local_addr().unwrap()).unwrap();
-                serve_within(Door::new(tcp).unwrap(), router, limit, limit).await;
+                serve_within(Listener::new(tcp).unwrap(), router, limit, limit).await;
             });
         });
         (address.recv().unwrap(), token)
@@ -343,11 +343,11 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(2), "{text}");
             // Connections above the share are closed.
             let begin = Instant::now();
-            while count_open(&idle) > PER_ADDRESS {
+            while count_open(&idle) > MAX_PER_ADDRESS {
                 assert!(begin.elapsed() < HEAD_TIMEOUT / 2, "{text}");
                 std::thread::sleep(GRACE);
             }
-            let (_, newest) = idle.split_at(idle.len() - PER_ADDRESS / 2);
+            let (_, newest) = idle.split_at(idle.len() - MAX_PER_ADDRESS / 2);
             assert!(text.contains("\r\n\r\n") || count_open(newest) == newest.len());
         }
         holder.write_all(with_token.as_bytes()).unwrap();

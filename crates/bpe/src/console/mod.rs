@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::change::enable::Places;
+use crate::change::enable::Locations;
 use crate::cluster::ready::Limits;
 use crate::connect::servers_file;
 use crate::connect::{self, Target};
@@ -28,11 +28,11 @@ mod cluster_tasks;
 mod clusters;
 mod comparing;
 mod connections;
+mod console_extension;
 mod details;
 mod error;
 mod events;
 mod guard;
-mod guest;
 mod health;
 mod listen;
 mod page;
@@ -48,15 +48,15 @@ mod watched;
 
 pub use crate::support::private_file::may_own;
 pub use answer::{Answer, Said, blocking};
+pub use console_extension::ConsoleExtension;
 pub use error::Refusal;
 use events::Events;
 pub use events::{Level, now_ms, shortened};
 use guard::{Guard, Names};
-pub use guest::Guest;
 use state::Console;
 use token::Token;
+use watched::CacheDefaults;
 pub use watched::Watched;
-use watched::Wish;
 
 /// How pages reach the console.
 #[derive(clap::Args, Debug, Clone)]
@@ -127,7 +127,7 @@ pub struct Args {
     #[command(flatten)]
     health: health::Args,
     #[command(flatten)]
-    places: Places,
+    locations: Locations,
     #[command(flatten)]
     connection: connect::Args,
 }
@@ -158,7 +158,7 @@ pub fn run_with(
     if args.health.is_wanted() {
         health::tell_apart(named.iter().map(|(name, _)| name.as_str()))?;
     }
-    let mut opening = Opening::new(&args.listening, named, &args.places)?;
+    let mut opening = Opening::new(&args.listening, named, &args.locations)?;
     opening.health = args.health.clone();
     opening.console.limits = args.health.limits();
     for (server, wish) in opening.console.servers.iter().zip(wishes) {
@@ -183,7 +183,7 @@ impl Opening {
     pub fn new(
         listening: &Listening,
         servers: Vec<Named>,
-        places: &Places,
+        locations: &Locations,
     ) -> Result<Self, Failure> {
         let token = match &listening.token_file {
             Some(path) => Token::from_file(path)?,
@@ -196,7 +196,7 @@ impl Opening {
             events,
             tasks: Arc::default(),
             rolling: Arc::default(),
-            places: places.clone(),
+            locations: locations.clone(),
             limits: Limits::default(),
             guest: None,
         };
@@ -212,12 +212,12 @@ impl Opening {
         self.console.servers.first()
     }
 
-    pub fn places(&self) -> &Places {
-        &self.console.places
+    pub fn locations(&self) -> &Locations {
+        &self.console.locations
     }
 
     /// Adds the pages of a guest.
-    pub fn invite(&mut self, guest: Arc<dyn Guest>) {
+    pub fn invite(&mut self, guest: Arc<dyn ConsoleExtension>) {
         self.console.guest = Some(guest);
     }
 
@@ -252,10 +252,10 @@ impl Opening {
             let hidden = self.listening.token_file.as_deref();
             let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
             announce(address, &self.console, hidden);
-            let door = listen::Door::new(tcp).context("cannot watch the socket")?;
+            let listener = listen::Listener::new(tcp).context("cannot watch the socket")?;
             let console = Arc::new(self.console);
             health::open(&self.health, &console)?;
-            listen::serve(door, api::router(console, pages), listen::HEAD_TIMEOUT).await;
+            listen::serve(listener, api::router(console, pages), listen::HEAD_TIMEOUT).await;
             Ok(())
         })
     }
@@ -290,8 +290,8 @@ fn link(address: SocketAddr, token: &str) -> String {
 /// first and restores the switch.
 fn end_on_signal(
     servers: Vec<Arc<Watched>>,
-    rolling: Arc<cluster_tasks::All>,
-    guest: Option<Arc<dyn Guest>>,
+    rolling: Arc<cluster_tasks::ClusterChanges>,
+    guest: Option<Arc<dyn ConsoleExtension>>,
 ) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -332,7 +332,7 @@ fn end_on_signal(
 }
 
 /// The servers from the connection options and from the servers file.
-fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
+fn servers(args: &Args) -> Result<Vec<(Named, CacheDefaults)>, Failure> {
     let in_file = match &args.servers {
         Some(path) => servers_file::read(path)?,
         None => Vec::new(),
@@ -343,11 +343,11 @@ fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
         let mut target = args.connection.target()?;
         target.ask_password()?;
         let name = args.name.clone().unwrap_or_default();
-        named.push(((name, target), Wish::default()));
+        named.push(((name, target), CacheDefaults::default()));
     }
     for server in in_file {
         let target = server.target()?;
-        let wish = Wish {
+        let wish = CacheDefaults {
             cluster: server.cluster,
             path: server.path,
             // A percentage is left to the command, which computes and reports the size.

@@ -2,7 +2,7 @@
 //!
 //! Each server is switched by its own switch ([`switching`]), with the plan that the page showed. In rolling order,
 //! replicas come first and the primary last, and each server is watched before and after its change. The first server
-//! that fails, leaves or has worse figures ([`crate::cluster::worse`]) stops the change. Servers changed before stay as
+//! that fails, leaves or has worse figures ([`crate::cluster::regression`]) stops the change. Servers changed before stay as
 //! they are.
 
 use std::collections::BTreeMap;
@@ -14,23 +14,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::cluster_tasks::Work;
+use super::cluster_tasks::ClusterChange;
 use super::clusters::View;
 use super::error::Refusal;
 use super::events::Level;
 use super::state::Console;
 use super::switching::{self, Action};
-use super::task::{State, Step, StepState, Task};
+use super::task::{StepState, Task, TaskState, TaskStep};
 use super::watched::Watched;
-use crate::cluster::look::PATIENCE;
-use crate::cluster::standing;
-use crate::cluster::turn::Turn;
+use crate::cluster::node_change::NodeChange;
+use crate::cluster::probe::ANSWER_TIMEOUT;
+use crate::cluster::topology_check;
 use crate::support::failure::Failure;
 
 /// Polling interval while waiting.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit for a server to get in step again.
-const IN_STEP_WITHIN: Duration = Duration::from_secs(600);
+const IN_STEP_TIMEOUT: Duration = Duration::from_secs(600);
 /// Default seconds of watching each server before and after its change.
 const WATCH_SECONDS: u64 = 10;
 /// Maximum lag in seconds before the next server is changed.
@@ -69,7 +69,7 @@ pub struct Request {
 impl Request {
     /// The request for one server. Settings of the servers file take precedence.
     fn of(&self, server: &Watched) -> switching::Request {
-        let wish = server.wished();
+        let wish = server.cache_defaults();
         let on = self.action == Action::On;
         switching::Request {
             action: self.action,
@@ -98,7 +98,7 @@ pub fn preview(console: &Console, cluster: &str, request: &Request) -> Answer<Va
         let asked: Vec<_> = order
             .iter()
             .map(|server| {
-                scope.spawn(|| switching::preview(server, &request.of(server), &console.places))
+                scope.spawn(|| switching::preview(server, &request.of(server), &console.locations))
             })
             .collect();
         asked
@@ -146,10 +146,10 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
         id: format!("cluster {cluster}"),
         server: String::new(),
         title: format!("{title}: {cluster}"),
-        state: State::Running,
+        state: TaskState::Running,
         steps: order
             .iter()
-            .map(|server| Step {
+            .map(|server| TaskStep {
                 text: server.name.clone(),
                 state: StepState::Waiting,
             })
@@ -165,10 +165,10 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
                 .advise("wait until that is done")
         })?;
     let console = Arc::clone(console);
-    let places: Vec<_> = order.iter().map(|server| server.place()).collect();
-    let seen = places.iter().enumerate();
-    let run = Run {
-        primaries: standing::primaries(
+    let locations: Vec<_> = order.iter().map(|server| server.place()).collect();
+    let seen = locations.iter().enumerate();
+    let run = RollingChange {
+        primaries: topology_check::primaries(
             seen.filter_map(|(i, place)| Some((i, &place.as_ref()?.membership))),
         ),
         order,
@@ -200,7 +200,7 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
     Ok(task)
 }
 
-struct Run {
+struct RollingChange {
     console: Arc<Console>,
     order: Vec<Arc<Watched>>,
     /// Indexes of the primaries at the start.
@@ -209,10 +209,10 @@ struct Run {
     watch: Duration,
     max_lag_s: f64,
     title: &'static str,
-    work: Arc<Work>,
+    work: Arc<ClusterChange>,
 }
 
-impl Run {
+impl RollingChange {
     fn one_after_the_other(&self) -> Result<(), Failure> {
         for (step, server) in self.order.iter().enumerate() {
             if self.work.is_to_stop() {
@@ -268,17 +268,17 @@ impl Run {
             let place = other.present();
             (other.name.as_str(), place.map(|place| place.membership))
         });
-        standing::still(seen.collect(), self.max_lag_s, &self.primaries)?;
-        let turn = Turn {
+        topology_check::still(seen.collect(), self.max_lag_s, &self.primaries)?;
+        let node_change = NodeChange {
             is_on: self.request.action == Action::On,
             watch: self.watch,
-            wait: IN_STEP_WITHIN,
+            wait: IN_STEP_TIMEOUT,
             max_lag_s: self.max_lag_s,
             interrupted: &|| self.work.is_to_stop(),
             // A started change completes; a stop request is checked after it.
             to_the_end: true,
         };
-        let after = turn.take(server.target().clone(), PATIENCE, &say, || {
+        let after = node_change.run(server.target().clone(), ANSWER_TIMEOUT, &say, || {
             say(self.title);
             self.change(server)
         })?;
@@ -301,8 +301,8 @@ impl Run {
         loop {
             let now = self.console.tasks.get(&task.id);
             match now.as_ref().map(|task| task.state) {
-                Some(State::Running) => std::thread::sleep(LOOK_EVERY),
-                Some(State::Done) => return Ok(()),
+                Some(TaskState::Running) => std::thread::sleep(POLL_INTERVAL),
+                Some(TaskState::Done) => return Ok(()),
                 _ => {
                     let why = now.and_then(|task| task.error);
                     return Err(Failure::step(why.unwrap_or_else(|| "it failed".to_owned())));

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::events::Level;
 use super::switching;
 use super::watched::Watched;
-use crate::cluster::look::Seen;
 use crate::cluster::membership::{Membership, Role};
+use crate::cluster::probe::NodeState;
 use crate::cluster::warmth::Warmth;
 use crate::connect::server::Server;
 use crate::observe::{Figures, Observer};
@@ -18,15 +18,15 @@ use crate::support::failure::Failure;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Retry interval for a server that has been unreachable for some time.
-const RETRY: Duration = Duration::from_secs(3);
-/// Failed attempts after which `RETRY` applies.
+const RETRY_INTERVAL: Duration = Duration::from_secs(3);
+/// Failed attempts after which `RETRY_INTERVAL` applies.
 const AT_ONCE: u32 = 10;
 /// A poll that fails sooner than this is retried at once.
 const SOON: Duration = Duration::from_secs(1);
 /// Seconds between polls of rarely changing facts.
 const FACTS_EVERY: u32 = 10;
 /// Interval between polls of the cluster role.
-const PLACE_EVERY: Duration = Duration::from_secs(2);
+const PLACE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Starts the thread, which runs until the process ends.
 ///
@@ -42,7 +42,7 @@ pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
                 server.show_trouble(
                     "the console failed while it read this server (its terminal shows where), and starts again",
                 );
-                std::thread::sleep(RETRY);
+                std::thread::sleep(RETRY_INTERVAL);
             }
         })
         .map(drop)
@@ -106,7 +106,7 @@ impl<'a> Sampler<'a> {
 
     fn pause(&self) -> Duration {
         if self.failures > AT_ONCE {
-            RETRY
+            RETRY_INTERVAL
         } else {
             INTERVAL
         }
@@ -144,8 +144,8 @@ impl<'a> Sampler<'a> {
         self.look_at_facts()?;
         self.look_at_place()?;
         self.server.show_answer();
-        if let Some(places) = self.server.take_remains() {
-            switching::note_remains(self.server, self.observer.server()?, &places);
+        if let Some(locations) = self.server.take_remains() {
+            switching::note_remains(self.server, self.observer.server()?, &locations);
             // The search does not report its errors. Disconnect, so that no late answer arrives over this connection.
             self.observer.disconnect();
         }
@@ -171,7 +171,7 @@ impl<'a> Sampler<'a> {
         if now < self.place_at {
             return Ok(());
         }
-        self.place_at = now + PLACE_EVERY;
+        self.place_at = now + PLACE_INTERVAL;
         let membership = Membership::look(self.observer.server()?)?;
         let status = self.observer.last().map(|sample| &sample.status);
         let warmth = status.map(Warmth::of).unwrap_or_default();
@@ -195,7 +195,7 @@ impl<'a> Sampler<'a> {
             self.server
                 .note(level, format!("{said}: {}", membership.words()));
         }
-        self.server.show_place(Seen { membership, warmth });
+        self.server.show_place(NodeState { membership, warmth });
         Ok(())
     }
 

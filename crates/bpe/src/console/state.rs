@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::cluster_tasks;
+use super::console_extension::ConsoleExtension;
 use super::events::Events;
 use super::guard::Guard;
-use super::guest::Guest;
 use super::tasks::Tasks;
 use super::watched::Watched;
-use crate::change::enable::Places;
+use crate::change::enable::Locations;
 use crate::cluster::ready::Limits;
 
 /// The servers and the console's other state.
@@ -17,9 +17,9 @@ pub struct Console {
     pub servers: Vec<Arc<Watched>>,
     pub events: Arc<Events>,
     pub tasks: Arc<Tasks>,
-    pub rolling: Arc<cluster_tasks::All>,
-    pub places: Places,
+    pub rolling: Arc<cluster_tasks::ClusterChanges>,
+    pub locations: Locations,
     /// Conditions under which a server is ready.
     pub limits: Limits,
-    pub guest: Option<Arc<dyn Guest>>,
+    pub guest: Option<Arc<dyn ConsoleExtension>>,
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum TaskState {
     Running,
     Done,
     Failed,
@@ -24,7 +24,7 @@ pub enum StepState {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub struct TaskStep {
     pub text: String,
     pub state: StepState,
 }
@@ -35,8 +35,8 @@ pub struct Task {
     /// The server's id.
     pub server: String,
     pub title: String,
-    pub state: State,
-    pub steps: Vec<Step>,
+    pub state: TaskState,
+    pub steps: Vec<TaskStep>,
     pub error: Option<String>,
     pub advice: Option<String>,
 }

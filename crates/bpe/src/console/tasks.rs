@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::task::{State, Step, StepState, Task};
+use super::task::{StepState, Task, TaskState, TaskStep};
 use super::watched::Watched;
 use crate::support::failure::Failure;
 use crate::support::notifier::Notifier;
 
 /// Maximum number of tasks kept.
-const KEPT: usize = 100;
+const MAX_TASKS: usize = 100;
 
 /// Newest last. The lock is a leaf.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Tasks {
         match kept.iter_mut().find(|known| known.id == task.id) {
             Some(known) => known.clone_from(task),
             None => {
-                if kept.len() == KEPT {
+                if kept.len() == MAX_TASKS {
                     kept.pop_front();
                 }
                 kept.push_back(task.clone());
@@ -40,13 +40,13 @@ impl Tasks {
 }
 
 /// A running task. Pages see every step at once.
-pub struct Work {
+pub struct RunningTask {
     tasks: Arc<Tasks>,
     server: Arc<Watched>,
     task: Task,
 }
 
-impl Work {
+impl RunningTask {
     pub fn begin(tasks: &Arc<Tasks>, server: &Arc<Watched>, title: String) -> Self {
         let id = tasks.last.fetch_add(1, Ordering::Relaxed) + 1;
         let work = Self {
@@ -56,7 +56,7 @@ impl Work {
                 id: id.to_string(),
                 server: server.id.clone(),
                 title,
-                state: State::Running,
+                state: TaskState::Running,
                 steps: Vec::new(),
                 error: None,
                 advice: None,
@@ -96,7 +96,11 @@ impl Work {
                 (state, _) => state,
             };
         }
-        self.task.state = if failed { State::Failed } else { State::Done };
+        self.task.state = if failed {
+            TaskState::Failed
+        } else {
+            TaskState::Done
+        };
         if let Err(failure) = result {
             self.task.error = Some(failure.what);
             self.task.advice = failure.advice;
@@ -105,10 +109,10 @@ impl Work {
     }
 }
 
-impl Drop for Work {
-    /// Without [`Work::end`], the thread has panicked.
+impl Drop for RunningTask {
+    /// Without [`RunningTask::end`], the thread has panicked.
     fn drop(&mut self) {
-        if self.task.state == State::Running {
+        if self.task.state == TaskState::Running {
             self.finish(Err(Failure::step(
                 "the console failed at this; its terminal shows where",
             )
@@ -117,11 +121,11 @@ impl Drop for Work {
     }
 }
 
-impl Notifier for Work {
+impl Notifier for RunningTask {
     fn steps(&mut self, titles: &[&str]) {
         self.task.steps = titles
             .iter()
-            .map(|&title| Step {
+            .map(|&title| TaskStep {
                 text: title.to_owned(),
                 state: StepState::Waiting,
             })
@@ -175,7 +179,7 @@ impl Notifier for Work {
                     .push_str(if step.text.contains(": ") { "; " } else { ": " });
                 step.text.push_str(text);
             }
-            None => self.task.steps.push(Step {
+            None => self.task.steps.push(TaskStep {
                 text: text.to_owned(),
                 state: StepState::Done,
             }),
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn what_was_put_back_is_not_shown_as_done() {
         let tasks = Arc::new(Tasks::default());
-        let mut work = Work::begin(&tasks, &server(), "Switching".into());
+        let mut work = RunningTask::begin(&tasks, &server(), "Switching".into());
         work.steps(&["one", "two", "three", "four"]);
         Notifier::begin(&mut work, 2);
         // As reported by a rollback, which includes the failed step.
@@ -232,7 +236,7 @@ mod tests {
     fn a_task_ends_though_its_thread_panics() {
         let server = server();
         let tasks = Arc::new(Tasks::default());
-        let mut work = Work::begin(&tasks, &server, "Switching".into());
+        let mut work = RunningTask::begin(&tasks, &server, "Switching".into());
         work.steps(&["one", "two"]);
         Notifier::begin(&mut work, 0);
         let id = work.task().id.clone();
@@ -242,16 +246,16 @@ mod tests {
         });
         assert!(ended.join().is_err());
         let task = tasks.get(&id).unwrap();
-        assert_eq!(task.state, State::Failed);
+        assert_eq!(task.state, TaskState::Failed);
         assert_eq!(
             (task.steps[0].state, task.steps[1].state),
             (StepState::Failed, StepState::Waiting)
         );
         assert!(task.error.is_some());
 
-        let work = Work::begin(&tasks, &server, "Switching".into());
+        let work = RunningTask::begin(&tasks, &server, "Switching".into());
         let id = work.task().id.clone();
         work.end(Ok(()));
-        assert_eq!(tasks.get(&id).unwrap().state, State::Done);
+        assert_eq!(tasks.get(&id).unwrap().state, TaskState::Done);
     }
 }

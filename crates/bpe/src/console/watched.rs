@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::details::Details;
 use super::events::{Event, Events, Level, now_ms, shortened};
-use super::task::{State as TaskState, Task};
-use crate::change::enable::Places;
-use crate::cluster::look;
+use super::task::{Task, TaskState};
+use crate::change::enable::Locations;
+use crate::cluster::probe;
 use crate::connect::Target;
 use crate::connect::server::Server;
 use crate::observe::Figures;
@@ -27,7 +27,7 @@ const HISTORY: usize = 15 * 60;
 /// Lines that a page may fall behind before it loses some.
 const BEHIND: usize = 256;
 /// A server that does not answer within this time counts as unreachable.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Answer timeout of a change. Installing a plugin or shrinking a large pool may take minutes. A server that hangs must
 /// not hold the right to change it forever.
 pub const CHANGE_SECONDS: u64 = 300;
@@ -43,7 +43,7 @@ pub struct Watched {
     pub id: String,
     pub name: String,
     pub address: String,
-    wish: OnceLock<Wish>,
+    wish: OnceLock<CacheDefaults>,
     target: Target,
     events: Arc<Events>,
     live: broadcast::Sender<Line>,
@@ -60,7 +60,7 @@ pub struct Watched {
 
 /// Settings of a server that the servers file may contain.
 #[derive(Clone, Default)]
-pub struct Wish {
+pub struct CacheDefaults {
     pub cluster: Option<String>,
     pub path: Option<String>,
     /// As in a request: bytes, or text.
@@ -79,12 +79,12 @@ struct Seen {
     /// Time of the last answer.
     answered: Option<Instant>,
     /// Cluster role and cache warmth at the last answer.
-    place: Option<look::Seen>,
+    place: Option<probe::NodeState>,
     task: Option<Task>,
     run: Option<Value>,
     comparing: Option<Value>,
-    /// Set when the server ended during a change. The sampler searches these places for leftovers once the server is back.
-    remains: Option<Places>,
+    /// Set when the server ended during a change. The sampler searches these locations for leftovers once the server is back.
+    remains: Option<Locations>,
 }
 
 #[derive(Clone)]
@@ -115,18 +115,18 @@ impl Watched {
     }
 
     /// Stores the server's other settings from the servers file; only the first call has an effect.
-    pub fn wish(&self, wish: Wish) {
+    pub fn wish(&self, wish: CacheDefaults) {
         let _ = self.wish.set(wish);
     }
 
     /// The server's other settings from the servers file.
-    pub fn wished(&self) -> Wish {
+    pub fn cache_defaults(&self) -> CacheDefaults {
         self.wish.get().cloned().unwrap_or_default()
     }
 
     /// Logs in for monitoring.
     pub fn open(&self) -> Result<Server, Failure> {
-        Server::open(&mut self.target.clone(), Some(PATIENCE))
+        Server::open(&mut self.target.clone(), Some(ANSWER_TIMEOUT))
     }
 
     /// Details that a page shows beside the figures; cached for two seconds.
@@ -174,7 +174,7 @@ impl Watched {
     /// time: earlier requests still wait.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.turns).acquire_owned();
-        tokio::time::timeout(PATIENCE, turn).await.ok()?.ok()
+        tokio::time::timeout(ANSWER_TIMEOUT, turn).await.ok()?.ok()
     }
 
     pub fn target(&self) -> &Target {
@@ -239,12 +239,12 @@ impl Watched {
         self.seen().facts = facts;
     }
 
-    pub fn show_place(&self, place: look::Seen) {
+    pub fn show_place(&self, place: probe::NodeState) {
         self.seen().place = Some(place);
     }
 
     /// The cluster role at the last answer.
-    pub fn place(&self) -> Option<look::Seen> {
+    pub fn place(&self) -> Option<probe::NodeState> {
         self.seen().place.clone()
     }
 
@@ -252,14 +252,14 @@ impl Watched {
     ///
     /// # Errors
     /// Why the server does not answer.
-    pub fn present(&self) -> Result<look::Seen, Failure> {
+    pub fn present(&self) -> Result<probe::NodeState, Failure> {
         let seen = self.seen();
         let lost = |why: String| Err(Failure::new(Exit::Connect, why));
         if let Some(trouble) = &seen.trouble {
             return lost(trouble.error.clone());
         }
         match (&seen.place, seen.answered) {
-            (Some(place), Some(at)) if at.elapsed() < PATIENCE => Ok(place.clone()),
+            (Some(place), Some(at)) if at.elapsed() < ANSWER_TIMEOUT => Ok(place.clone()),
             (_, Some(at)) => lost(format!(
                 "it has not answered for {} s",
                 at.elapsed().as_secs()
@@ -438,11 +438,11 @@ impl Watched {
     }
 
     /// Asks the sampler to report leftovers of an interrupted change once the server answers again.
-    pub fn look_for_remains(&self, places: Places) {
-        self.seen().remains = Some(places);
+    pub fn look_for_remains(&self, locations: Locations) {
+        self.seen().remains = Some(locations);
     }
 
-    pub fn take_remains(&self) -> Option<Places> {
+    pub fn take_remains(&self) -> Option<Locations> {
         self.seen().remains.take()
     }
 

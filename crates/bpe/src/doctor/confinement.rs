@@ -293,7 +293,7 @@ mod tests {
             assert!(
                 allows(
                     rules,
-                    Path::new(crate::installation::persistence::USUAL),
+                    Path::new(crate::installation::persistence::DEFAULT_PATH),
                     kind
                 ),
                 "{kind}"
@@ -301,7 +301,7 @@ mod tests {
         }
         assert!(!allows(
             rules,
-            Path::new(crate::installation::persistence::USUAL),
+            Path::new(crate::installation::persistence::DEFAULT_PATH),
             "cache"
         ));
     }

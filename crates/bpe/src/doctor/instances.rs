@@ -14,17 +14,17 @@ use crate::support::failure::Failure;
 use crate::support::size::human;
 
 /// Number of cores from which on several instances are the default: for the extension, and for MySQL 8.0 with a pool of
-/// at least [`LEAST_POOL`].
+/// at least [`MIN_POOL`].
 const MANY_CORES: u64 = 8;
 const DEFAULT: u64 = 8;
 /// Maximum of bpe_instances.
-const MOST: u64 = 64;
+const MAX_INSTANCES: u64 = 64;
 /// MySQL uses one instance for a smaller pool, regardless of the setting.
-const LEAST_POOL: u64 = 1 << 30;
+const MIN_POOL: u64 = 1 << 30;
 /// Percentage of contended lock accesses that justifies more instances, although changing their number empties the cache.
 const MUCH_HELD: f64 = 1.0;
 /// Minimum number of lock accesses for a verdict.
-const FEW: u64 = 100_000;
+const MIN_ACCESSES: u64 = 100_000;
 
 /// Judges both variables. `local`: the server runs on this host, so its cores are known.
 pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
@@ -66,10 +66,10 @@ fn innodb(flavour: Flavour, instances: Option<u64>, pool: u64, cores: Option<u64
         "innodb_buffer_pool_instances is {instances} for a pool of {}",
         human(pool)
     );
-    if pool < LEAST_POOL {
+    if pool < MIN_POOL {
         return Finding::ok(
             TOPIC,
-            format!("{text}; below {} it stays whole", human(LEAST_POOL)),
+            format!("{text}; below {} it stays whole", human(MIN_POOL)),
         );
     }
     match cores {
@@ -80,7 +80,7 @@ fn innodb(flavour: Flavour, instances: Option<u64>, pool: u64, cores: Option<u64
         .advise(format!(
             "innodb_buffer_pool_instances = {DEFAULT} in an option file, from the next start; {DEFAULT} was the \
              default of MySQL 8.0 for pools of {} and more",
-            human(LEAST_POOL)
+            human(MIN_POOL)
         )),
         Some(cores) if cores < MANY_CORES => Finding::ok(
             TOPIC,
@@ -132,7 +132,7 @@ fn measured(seen: Seen) -> Finding {
         1 => "1 instance".to_owned(),
         n => format!("{n} instances"),
     };
-    if seen.lock_accesses < FEW {
+    if seen.lock_accesses < MIN_ACCESSES {
         return Finding::ok(
             TOPIC,
             format!(
@@ -158,9 +158,11 @@ fn measured(seen: Seen) -> Finding {
         return Finding::ok(TOPIC, text);
     }
     let finding = Finding::warn(TOPIC, format!("{text}: threads wait for each other"));
-    let more = (2 * seen.instances).clamp(DEFAULT, MOST);
+    let more = (2 * seen.instances).clamp(DEFAULT, MAX_INSTANCES);
     if more <= seen.instances {
-        return finding.advise(format!("{MOST} instances are the most there can be"));
+        return finding.advise(format!(
+            "{MAX_INSTANCES} instances are the most there can be"
+        ));
     }
     let mut advice = format!(
         "SET GLOBAL bpe_instances = {more}; it empties the cache, so not at the busiest hour"

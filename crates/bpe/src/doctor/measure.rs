@@ -23,7 +23,7 @@ const DEPTH: usize = 8;
 /// Number of data files to read from; the largest ones are used.
 const FILES: usize = 64;
 /// Less data would measure the disk's own cache.
-const LEAST_DATA: u64 = 64 << 20;
+const MIN_DATA: u64 = 64 << 20;
 const TEST_FILE: u64 = 256 << 20;
 /// Minimum ratio of cache disk speed to data disk speed.
 const CLEARLY: f64 = 2.0;
@@ -54,7 +54,7 @@ pub fn data_disk(data: &Path, duration: Duration) -> (Finding, Option<Speed>) {
     files.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
     files.truncate(FILES);
     let total: u64 = files.iter().map(|(_, length)| length).sum();
-    if total < LEAST_DATA {
+    if total < MIN_DATA {
         let text = format!(
             "not measured: only {} in the data directory's files",
             human(total)

@@ -1,7 +1,7 @@
 //! `bpe doctor`: checks beforehand whether the extension will work on a server, and help.
 //!
 //! It changes nothing. With `--server-binary` it judges only an executable ([`executable`]). Each module checks one
-//! topic. [`server`] checks the version, the executable's imports and the I/O method. [`place`] checks the cache paths,
+//! topic. [`server`] checks the version, the executable's imports and the I/O method. [`cache_path`] checks the cache paths,
 //! and [`restart`] what a restart keeps. [`confinement`] checks AppArmor, SELinux and systemd. [`cluster`] checks the
 //! server's cluster role, and [`buffering`] the page cache. [`benefit`] estimates memory and gain. [`instances`] checks
 //! the number of instances of InnoDB's pool and of the extension. [`measure`] measures both disks.
@@ -24,6 +24,7 @@ use finding::{Finding, Level};
 
 mod benefit;
 mod buffering;
+mod cache_path;
 mod cluster;
 mod confinement;
 mod executable;
@@ -31,7 +32,6 @@ mod finding;
 mod instances;
 mod library;
 mod measure;
-mod place;
 mod restart;
 mod server;
 
@@ -176,7 +176,7 @@ fn size_in_bytes(
 ) -> Result<u64, Failure> {
     match (args.size, connected) {
         (Some(CacheSize::Percent(percent)), Ok(server)) => {
-            let place = install_state::Place::of(server, process, None)?;
+            let place = install_state::StateFile::of(server, process, None)?;
             let pool = Pool::of(server)?.size;
             let pool = place
                 .read()?
@@ -256,7 +256,7 @@ fn look_at_paths(
     let duration = Duration::from_secs(args.measure_seconds);
     let mut data_speed = None;
     for (path, share) in paths.iter().zip(shares) {
-        let look = place::look(path, share, process, data.as_deref());
+        let look = cache_path::look(path, share, process, data.as_deref());
         let usable = look.usable.clone();
         doctor.extend(look.findings);
         if let Some(process) = process {

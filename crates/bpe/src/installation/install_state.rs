@@ -1,4 +1,4 @@
-//! Record of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
+//! InstallState of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
 //! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. Only this user may enter the directory. A
 //! record contains no secrets.
 
@@ -15,16 +15,16 @@ use crate::support::failure::Failure;
 use crate::support::files::Directory;
 
 /// Root's directory of records.
-const ROOTS: &str = "/var/lib/innodb-bpe";
+const ROOT_DIRECTORY: &str = "/var/lib/innodb-bpe";
 /// Maximum size of a record in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of pool sizes in a record; the newest is last.
-const KEPT: usize = 100;
+const MAX_LOWERINGS: usize = 100;
 
 /// Everything that `disable` needs. Paths are as this command reached them, sizes in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Record {
+pub struct InstallState {
     /// For human readers: which server this is.
     pub server: String,
     pub pool_before: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Lowering {
     pub to: u64,
 }
 
-impl Record {
+impl InstallState {
     /// The pool size before it got its current size; `None` if no lowering led to the current size.
     pub fn original(&self, now: u64) -> Option<u64> {
         if self.pool_after == Some(now) {
@@ -80,7 +80,7 @@ impl Record {
 
     fn keep(&mut self, lowering: Lowering) {
         self.pool_lowered.retain(|known| known.to != lowering.to);
-        if self.pool_lowered.len() == KEPT {
+        if self.pool_lowered.len() == MAX_LOWERINGS {
             self.pool_lowered.remove(0);
         }
         self.pool_lowered.push(lowering);
@@ -101,12 +101,12 @@ impl Record {
 
 /// Location of one server's record.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StateFile {
     folder: PathBuf,
     name: String,
 }
 
-impl Place {
+impl StateFile {
     /// Derives the file name from the user and the data directory of the server's process. A server without a visible
     /// process, for example on another host, is identified by its own variables. The file names of such servers have a
     /// prefix that other names never have.
@@ -152,10 +152,10 @@ impl Place {
     ///
     /// # Errors
     /// It cannot be read or parsed, or other users could have written it.
-    pub fn read(&self) -> Result<Option<Record>, Failure> {
+    pub fn read(&self) -> Result<Option<InstallState>, Failure> {
         let name = OsStr::new(&self.name);
         let read = self.open().and_then(|folder| match folder {
-            Some(folder) => folder.read(name, LONGEST),
+            Some(folder) => folder.read(name, MAX_BYTES),
             None => Ok(None),
         });
         let bytes = read.map_err(|error| {
@@ -179,7 +179,7 @@ impl Place {
     }
 
     /// Replaces the record atomically.
-    pub fn write(&self, record: &Record) -> Result<(), String> {
+    pub fn write(&self, record: &InstallState) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
         Directory::open_or_make(&self.folder)
             .and_then(|folder| folder.write_over(OsStr::new(&self.name), &text, 0o600))
@@ -221,7 +221,7 @@ fn says(server: &mut Server) -> Result<String, Failure> {
 /// Root uses `/var/lib/innodb-bpe`. No directory is shared by several users.
 fn default_folder() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
-        return Ok(ROOTS.into());
+        return Ok(ROOT_DIRECTORY.into());
     }
     let set = |name| {
         let path = std::env::var_os(name).map(PathBuf::from);
@@ -250,16 +250,16 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place {
+        let place = StateFile {
             folder: folder.path().join("deep/er"),
             name: "r.json".into(),
         };
         assert_eq!(place.read().unwrap(), None);
-        let mut record = Record {
+        let mut record = InstallState {
             server: "MariaDB".into(),
             pool_before: Some(5),
             folders: vec!["/a".into()],
-            ..Record::default()
+            ..InstallState::default()
         };
         place.write(&record).unwrap();
         record.pool_after = Some(4);
@@ -274,7 +274,7 @@ mod tests {
     fn records_of_earlier_versions_keep_their_meaning() {
         let old = r#"{"server":"MySQL","pool_before":1024,"pool_after":1020,"pool_persisted_before":null,
             "library":null,"snippet":null,"folders":[],"schema_was_there":false}"#;
-        let mut record: Record = serde_json::from_str(old).unwrap();
+        let mut record: InstallState = serde_json::from_str(old).unwrap();
         assert!(record.has_persisted());
         assert_eq!(record.original(1020), Some(1024));
         assert_eq!(record.original(1000), None);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn every_size_that_was_set_is_known_again() {
-        let mut record = Record::default();
+        let mut record = InstallState::default();
         assert_eq!(record.original(1024), None);
         record.lower(1024, 1020);
         record.lower(1024, 1000);
@@ -299,22 +299,22 @@ mod tests {
         assert_eq!(record.original(2000), Some(2048));
         assert_eq!(record.original(1020), Some(1024));
         let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        assert_eq!(serde_json::from_str::<InstallState>(&text).unwrap(), record);
         for size in 1..1000 {
             record.lower(2048, size);
         }
-        assert_eq!(record.pool_lowered.len(), KEPT);
+        assert_eq!(record.pool_lowered.len(), MAX_LOWERINGS);
     }
 
     #[test]
     fn a_folder_that_others_may_change_is_not_believed() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let folder = tempfile::tempdir().unwrap();
-        let place = Place {
+        let place = StateFile {
             folder: folder.path().join("records"),
             name: "r.json".into(),
         };
-        place.write(&Record::default()).unwrap();
+        place.write(&InstallState::default()).unwrap();
         let set = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&place.folder, permissions).unwrap();
@@ -333,11 +333,11 @@ mod tests {
     #[test]
     fn a_damaged_record_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place {
+        let place = StateFile {
             folder: folder.path().join("records"),
             name: "r.json".into(),
         };
-        place.write(&Record::default()).unwrap();
+        place.write(&InstallState::default()).unwrap();
         std::fs::write(place.path(), "{").unwrap();
         let text = place.read().unwrap_err().to_string();
         assert!(

@@ -71,14 +71,14 @@ pub fn check(path: &Path, flavour: Flavour, server: Option<Architecture>) -> Res
 }
 
 /// Maximum size of a library in bytes; with debug information it has about 200 MiB.
-const LONGEST: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads the library for copying.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    read_bounded(path, LONGEST)
+    read_bounded(path, MAX_BYTES)
 }
 
 #[cfg(test)]

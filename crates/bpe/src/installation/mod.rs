@@ -3,15 +3,15 @@
 //!
 //! Reading order: [`library`] and [`interception`] (can the plugin work there), [`disk`] and [`size_percent`] (the cache),
 //! [`pool`] and [`persistence`] (memory), [`server_options`] and [`snippet`] (option files), [`install_state`] and
-//! [`leftover`] (what `bpe disable` removes).
+//! [`stale_files`] (what `bpe disable` removes).
 
 pub mod disk;
 pub mod install_state;
 pub mod interception;
-pub mod leftover;
 pub mod library;
 pub mod persistence;
 pub mod pool;
 pub mod server_options;
 pub mod size_percent;
 pub mod snippet;
+pub mod stale_files;

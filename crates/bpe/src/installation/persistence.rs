@@ -17,10 +17,10 @@ const PROVABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 /// Effect of an empty `bpe_persist_path`.
 pub const EMPTY: &str = "bpe_persist_path is empty: the cache starts empty after each restart";
 /// Default `bpe_persist_path` for a server without the plugin.
-pub const USUAL: &str = "/dev/shm";
+pub const DEFAULT_PATH: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
 /// Default size of `/dev/shm` in most containers.
-const OF_A_CONTAINER: u64 = 64 << 20;
+const CONTAINER_SHM_BYTES: u64 = 64 << 20;
 
 /// An obstacle and advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub fn place(process: &Process, folder: &Path, needed: u64) -> Result<String, Ob
             human(room.total),
             human(needed)
         );
-        let advice = if room.total <= OF_A_CONTAINER {
+        let advice = if room.total <= CONTAINER_SHM_BYTES {
             "a container has 64 MiB there: give it more (--shm-size, shm_size, or a volume of memory)".to_owned()
         } else {
             format!(
@@ -161,7 +161,7 @@ pub fn loaded_early(
 
 /// Value of `bpe_persist_path`, or its default.
 pub fn folder(variable: Option<&str>) -> PathBuf {
-    variable.unwrap_or(USUAL).into()
+    variable.unwrap_or(DEFAULT_PATH).into()
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn places_in_memory() {
-        let memory = tempfile::Builder::new().tempdir_in(USUAL).unwrap();
+        let memory = tempfile::Builder::new().tempdir_in(DEFAULT_PATH).unwrap();
         let root = process(0);
         assert!(place(&root, memory.path(), 4096).is_ok());
         let why = |process, folder, needed| place(process, folder, needed).unwrap_err().what;

@@ -16,13 +16,13 @@ use crate::connect::server::{Server, error_code};
 use crate::support::failure::Failure;
 
 /// At most 1/25 of the pool (4 %) is taken away.
-const MOST: u64 = 25;
+const MAX_SHARE_DIVISOR: u64 = 25;
 const MIB: u64 = 1 << 20;
 /// MariaDB's allocation unit of the pool.
 const EXTENT: u64 = 8 * MIB;
 /// Resize timeout. MySQL shrinks the pool in a background thread, and a long transaction can delay that.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// MySQL's error while a resize is running (ER_BUFPOOL_RESIZE_INPROGRESS). MariaDB up to 10.11.11 resized in the
 /// background, too; its error has a general number and the same text.
 const RESIZE_IN_PROGRESS: u16 = 3166;
@@ -62,7 +62,7 @@ impl Pool {
 
     /// The size to lower the pool to when `memory` bytes are used elsewhere; `None` if no allowed size is within the 4 %.
     pub fn lowered_for(self, memory: u64) -> Option<u64> {
-        let most = self.size / MOST;
+        let most = self.size / MAX_SHARE_DIVISOR;
         let exact = self.size - memory.min(most);
         let below = exact / self.step * self.step;
         if below >= self.step && self.size - below <= most {
@@ -94,7 +94,7 @@ pub fn largest_cache(pool: u64, page_size: u64) -> u64 {
     let (mut fits, mut over) = (0, 1_u64 << 50);
     while over - fits > MIB {
         let middle = fits.midpoint(over);
-        if expected_memory(middle, page_size) <= pool / MOST {
+        if expected_memory(middle, page_size) <= pool / MAX_SHARE_DIVISOR {
             fits = middle;
         } else {
             over = middle;
@@ -109,17 +109,17 @@ pub fn largest_cache(pool: u64, page_size: u64) -> u64 {
 /// # Errors
 /// The server refuses, or needs more than a minute; the resize then continues in the background.
 pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RESIZE_TIMEOUT;
     while let Err(error) = server.execute(&format!("SET GLOBAL innodb_buffer_pool_size = {size}")) {
         let (code, said) = (error_code(&error), plain(&error));
         let busy = code == RESIZE_IN_PROGRESS || said.contains("already in progress");
         if !busy || Instant::now() > end {
             return Err(said);
         }
-        sleep(LOOK_EVERY);
+        sleep(POLL_INTERVAL);
     }
     let warnings = server.warnings();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RESIZE_TIMEOUT;
     loop {
         let now = server
             .number("innodb_buffer_pool_size")
@@ -147,7 +147,7 @@ pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
                 "not finished after a minute ({state}); the server goes on"
             ));
         }
-        sleep(LOOK_EVERY);
+        sleep(POLL_INTERVAL);
     }
 }
 
@@ -197,7 +197,10 @@ mod tests {
                     };
                     if let Some(lowered) = pool.lowered_for(memory * MIB) {
                         assert!(lowered <= pool.size, "{pool:?} {memory}");
-                        assert!(pool.size - lowered <= pool.size / MOST, "{pool:?} {memory}");
+                        assert!(
+                            pool.size - lowered <= pool.size / MAX_SHARE_DIVISOR,
+                            "{pool:?} {memory}"
+                        );
                         assert_eq!(lowered % pool.step, 0);
                         assert!(lowered > 0);
                     }
@@ -230,8 +233,8 @@ mod tests {
         assert_eq!(expected_memory(GIB, 16 << 10), 5 * MIB);
         assert!(expected_memory(100 * GIB, 16 << 10) < 200 * MIB);
         let largest = largest_cache(128 * MIB, 16 << 10);
-        assert!(expected_memory(largest, 16 << 10) <= 128 * MIB / MOST);
-        assert!(expected_memory(largest + 2 * MIB, 16 << 10) > 128 * MIB / MOST);
+        assert!(expected_memory(largest, 16 << 10) <= 128 * MIB / MAX_SHARE_DIVISOR);
+        assert!(expected_memory(largest + 2 * MIB, 16 << 10) > 128 * MIB / MAX_SHARE_DIVISOR);
         assert_eq!(largest_cache(MIB, 16 << 10), 0);
     }
 }

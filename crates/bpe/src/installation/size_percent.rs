@@ -13,7 +13,7 @@ use crate::support::failure::Failure;
 use crate::support::size::human;
 
 /// Sizes that differ by at most 1/100 count as equal.
-const NEAR: u64 = 100;
+const EQUAL_WITHIN: u64 = 100;
 
 /// A percentage converted to bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ fn within(percent: u64, room: u64, pool: u64, most: u64) -> Result<ResolvedSize,
 impl ResolvedSize {
     /// Keeps the server's current size if it is about equal, because free space fluctuates.
     fn or_current(self, now: u64) -> ResolvedSize {
-        if now.abs_diff(self.bytes) > self.bytes / NEAR {
+        if now.abs_diff(self.bytes) > self.bytes / EQUAL_WITHIN {
             return self;
         }
         ResolvedSize {

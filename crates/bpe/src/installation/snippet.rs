@@ -46,18 +46,18 @@ const NATIVE_AIO_OFF: &str = "# Native asynchronous I/O of this server cannot be
                               innodb_use_native_aio = OFF\n";
 
 /// Maximum size of a snippet in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The snippet with this path, as the server sees it; `None` if there is none, or only a foreign file.
 pub fn there(process: &Process, path: &Path) -> Option<String> {
     match look(process, path) {
-        Ok(There::Ours(text)) => Some(text),
+        Ok(ExistingFile::Ours(text)) => Some(text),
         _ => None,
     }
 }
 
 /// State of the snippet's path.
-pub enum There {
+pub enum ExistingFile {
     Nothing,
     Ours(String),
     /// A file of another author.
@@ -68,15 +68,17 @@ pub enum There {
 ///
 /// # Errors
 /// A message: users other than root can change its directory, or it cannot be read.
-pub fn look(process: &Process, path: &Path) -> Result<There, String> {
+pub fn look(process: &Process, path: &Path) -> Result<ExistingFile, String> {
     let (folder, name) = process.directory_of(path)?;
-    let read = folder.read(name, LONGEST);
+    let read = folder.read(name, MAX_BYTES);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
-        return Ok(There::Nothing);
+        return Ok(ExistingFile::Nothing);
     };
     Ok(match String::from_utf8(bytes) {
-        Ok(text) if is_ours(&text, &of_server(process), is_usual(process.uid)) => There::Ours(text),
-        _ => There::Foreign,
+        Ok(text) if is_ours(&text, &of_server(process), is_usual(process.uid)) => {
+            ExistingFile::Ours(text)
+        }
+        _ => ExistingFile::Foreign,
     })
 }
 
@@ -106,9 +108,9 @@ fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
 /// A message: the file is no snippet, or cannot be removed.
 pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     match look(process, path)? {
-        There::Nothing => Ok(()),
-        There::Foreign => Err("`bpe enable` has not written it".to_owned()),
-        There::Ours(_) => {
+        ExistingFile::Nothing => Ok(()),
+        ExistingFile::Foreign => Err("`bpe enable` has not written it".to_owned()),
+        ExistingFile::Ours(_) => {
             let (folder, name) = process.directory_of(path)?;
             folder.remove(name).map_err(|error| error.to_string())
         }

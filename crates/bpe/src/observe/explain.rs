@@ -7,7 +7,7 @@ use interface::limits::{ALIKE, BEHIND, CONTENDED, FEW, FULL, IDLE, LITTLE, MEMOR
 use serde_json::{Value, json};
 
 use super::figures::Figures;
-use super::kept::Kept;
+use super::persisted::Persisted;
 use super::rules::Rules;
 use super::sentence::{Level, Sentence};
 use crate::connect::report;
@@ -15,7 +15,7 @@ use crate::connect::server::Server;
 use crate::support::failure::Failure;
 
 /// Maximum number of suspended files reported one by one.
-const TOLD: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Inputs of an explanation besides the figures.
 #[derive(Debug, Clone, Default)]
@@ -27,10 +27,10 @@ pub struct Circumstances {
     /// As configured; 0: a number derived from the machine.
     pub instances: u64,
     pub devices: Vec<Device>,
-    /// Data files that the audit has suspended, oldest first; at most `TOLD`.
+    /// Data files that the audit has suspended, oldest first; at most `MAX_NAMED`.
     pub suspended: Vec<SuspendedFile>,
     /// Recovery result of the last start, during the server's first hour only.
-    pub kept: Option<Kept>,
+    pub kept: Option<Persisted>,
     /// The table rules, if any.
     pub rules: Option<Rules>,
     /// The account, if it lacks the privilege for reports.
@@ -103,7 +103,7 @@ impl Circumstances {
         let kept = if variables.is_empty() {
             None
         } else {
-            Kept::read(server, figures.uptime_s)?
+            Persisted::read(server, figures.uptime_s)?
         };
         let has_rules = variables
             .get("bpe_tables")
@@ -132,7 +132,7 @@ impl Circumstances {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .take(TOLD)
+                .take(MAX_NAMED)
                 .map(SuspendedFile::of)
                 .collect(),
             kept,
@@ -158,7 +158,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(time_saved(figures));
         sentences.push(larger(figures, reads));
     }
-    sentences.extend(about.kept.iter().flat_map(Kept::sentences));
+    sentences.extend(about.kept.iter().flat_map(Persisted::sentences));
     sentences.extend(about.rules.iter().flat_map(Rules::sentences));
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));

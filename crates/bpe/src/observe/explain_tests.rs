@@ -368,7 +368,7 @@ fn files_that_somebody_else_seems_to_write_to() {
 #[test]
 fn what_was_kept_over_a_restart() {
     let lost = [("./d/t.ibd", "it is another file of the same number")];
-    let kept = Kept::of(&super::super::kept::tests::summary(&lost));
+    let kept = Persisted::of(&super::super::persisted::tests::summary(&lost));
     for (key, words) in [
         ("kept.lost", "97.9 % of the cache"),
         ("kept.reason", "./d/t.ibd was not kept: it is another file"),

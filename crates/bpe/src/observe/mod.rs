@@ -13,7 +13,7 @@ use crate::support::failure::Failure;
 pub mod explain;
 mod figures;
 mod histogram;
-pub mod kept;
+pub mod persisted;
 mod rules;
 mod sample;
 mod sentence;
@@ -30,7 +30,7 @@ pub use sentence::{Level, Sentence};
 pub use waits::Waits;
 
 /// Answer timeout. It distinguishes a stopped or hung server from a busy one.
-const LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Monitors one server over a dedicated connection.
 pub struct Observer {
@@ -50,7 +50,7 @@ impl Observer {
     }
 
     pub fn of(target: Target) -> Self {
-        Self::with_limit(target, LIMIT)
+        Self::with_limit(target, ANSWER_TIMEOUT)
     }
 
     /// Uses this answer timeout.

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 /// Limit on symbolic links in one path, as in the kernel.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 const OPEN: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -109,7 +109,7 @@ impl Directory {
                     return Err(of_place(&next, "it is a symbolic link of another user"));
                 }
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(of_place(&next, "too many symbolic links"));
                 }
                 let target = rustix::fs::readlinkat(here, name.as_os_str(), Vec::new())?;
@@ -490,7 +490,7 @@ pub fn open_plain_with(path: &Path, more: OFlags) -> io::Result<File> {
 pub fn is_administrators(path: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok((above, name)) = split(&path) else {
             return false;
         };

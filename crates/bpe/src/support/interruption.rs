@@ -11,7 +11,7 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use crate::support::failure::{Exit, Failure};
 
 /// Polling interval of a waiting command.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct Interruption(Arc<AtomicBool>);
 
@@ -42,7 +42,7 @@ impl Interruption {
             if left.is_zero() {
                 return;
             }
-            sleep(left.min(LOOK));
+            sleep(left.min(POLL_INTERVAL));
         }
     }
 }

@@ -31,11 +31,11 @@ pub trait Notifier {
 /// Lines on standard output. With `catching_signals`, SIGINT, SIGTERM and SIGHUP do not end the command within a step;
 /// they are checked after it.
 #[derive(Default)]
-pub struct Terminal {
+pub struct TerminalNotifier {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Terminal {
+impl TerminalNotifier {
     /// Catches signals. A second signal ends the command at once: its record stays, and `bpe disable` undoes the rest.
     pub fn catching_signals() -> Result<Self, Failure> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -51,7 +51,7 @@ impl Terminal {
     }
 }
 
-impl Notifier for Terminal {
+impl Notifier for TerminalNotifier {
     fn line(&mut self, text: &str) {
         say!("{}", indented(text));
     }

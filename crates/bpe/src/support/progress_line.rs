@@ -1,4 +1,4 @@
-//! Progress of a command: a moving line on a terminal, or occasional lines elsewhere.
+//! ProgressLine of a command: a moving line on a terminal, or occasional lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use interface::untrusted::one_line;
 use crate::support::terminal::complain;
 
 /// Interval of lines without a terminal.
-const PLAIN_EVERY: Duration = Duration::from_secs(10);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Disappears when dropped.
-pub struct Progress {
+pub struct ProgressLine {
     bar: Option<ProgressBar>,
     last_line: Instant,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Counts to `length`, with an indicatif template.
     pub fn new(length: u64, template: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -47,7 +47,7 @@ impl Progress {
                 bar.set_message(one_line(message));
                 bar.tick();
             }
-            None if self.last_line.elapsed() >= PLAIN_EVERY => {
+            None if self.last_line.elapsed() >= PLAIN_INTERVAL => {
                 self.last_line = Instant::now();
                 complain!("{}", line());
             }
@@ -56,7 +56,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

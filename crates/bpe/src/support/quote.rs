@@ -9,7 +9,7 @@ use interface::left_out;
 use interface::untrusted::{refuse_controls, without_controls};
 
 /// Maximum bytes of an option file line that both servers read as one line.
-const LONGEST_LINE: usize = 4090;
+const MAX_LINE: usize = 4090;
 
 /// A text as a hexadecimal SQL literal: no character can end the literal, for any `sql_mode` and character set.
 pub fn sql_text(text: &str) -> String {
@@ -83,9 +83,9 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
         format!("{name} = \"{value}\"")
     };
-    if line.len() > LONGEST_LINE && !left_out!("long-option-lines") {
+    if line.len() > MAX_LINE && !left_out!("long-option-lines") {
         return Err(format!(
-            "{name} takes a line of {} bytes in an option file, and servers read no more than {LONGEST_LINE} as one line",
+            "{name} takes a line of {} bytes in an option file, and servers read no more than {MAX_LINE} as one line",
             line.len()
         ));
     }
@@ -192,9 +192,9 @@ mod tests {
             assert!(why.contains("bpe_path") && !why.contains('\n'), "{why}");
         }
         // The servers read the rest of a longer line as another line.
-        let quotes = "\"".repeat(LONGEST_LINE / 2);
+        let quotes = "\"".repeat(MAX_LINE / 2);
         assert!(option_line("bpe_tables", &quotes).is_err());
-        assert!(option_line("bpe_tables", &"x".repeat(LONGEST_LINE - 20)).is_ok());
+        assert!(option_line("bpe_tables", &"x".repeat(MAX_LINE - 20)).is_ok());
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::options::{DesiredOptions, Places};
+use super::options::{DesiredOptions, Locations};
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
 use crate::connect::trust::is_usual;
 use crate::installation::interception::{self, Answer};
 use crate::installation::persistence::{self, Obstacle};
 use crate::installation::server_options::{SNIPPET, ServerOptions};
-use crate::installation::snippet::There;
+use crate::installation::snippet::ExistingFile;
 use crate::installation::{disk, library, snippet};
 use crate::support::failure::Failure;
 use crate::support::files::is_administrators;
@@ -29,7 +29,7 @@ const PLUGIN_DIRS: [&str; 4] = [
 
 /// A library to copy.
 #[derive(Debug, Clone)]
-pub struct Copy {
+pub struct LibraryCopy {
     pub from: PathBuf,
     /// Destination in the server's `plugin_dir`.
     pub place: PathBuf,
@@ -86,10 +86,10 @@ pub fn can_be_followed(
 pub fn library(
     server: &mut Server,
     process: &Result<Process, String>,
-    places: &Places,
+    locations: &Locations,
     loaded: bool,
     notes: &mut Vec<String>,
-) -> Result<Option<Copy>, Failure> {
+) -> Result<Option<LibraryCopy>, Failure> {
     let folder = server
         .variable("plugin_dir")?
         .ok_or_else(|| Failure::refused("the server does not tell its plugin_dir"))?;
@@ -107,10 +107,10 @@ pub fn library(
     let refused = |why: String| Failure::refused(format!("{why}; nothing was changed"));
     let file = process.seen(&place);
     let there = file.is_file();
-    let from = match library::find(places.library.as_deref()) {
+    let from = match library::find(locations.library.as_deref()) {
         Ok(from) => from,
         // A library installed by a package or by hand is sufficient, unless the user named another one.
-        Err(_) if there && places.library.is_none() => file.clone(),
+        Err(_) if there && locations.library.is_none() => file.clone(),
         Err(failure) => return Err(failure),
     };
     library::check(&from, server.flavour, process.architecture()).map_err(refused)?;
@@ -162,7 +162,7 @@ pub fn library(
                 .to_owned(),
         );
     }
-    Ok(Some(Copy {
+    Ok(Some(LibraryCopy {
         from,
         place,
         replaces: there,
@@ -329,7 +329,7 @@ fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
 pub fn permanence(
     server: &Server,
     process: &Result<Process, String>,
-    places: &Places,
+    locations: &Locations,
     notes: &mut Vec<String>,
 ) -> Permanence {
     let process = match process {
@@ -363,7 +363,7 @@ pub fn permanence(
         let sets = options.file_of("early_plugin_load").map(Path::to_owned);
         sets.or_else(|| options.files.files.first().cloned())
     };
-    if let (Some(suffix), None) = (&options.suffix, &places.conf_dir) {
+    if let (Some(suffix), None) = (&options.suffix, &locations.conf_dir) {
         return Permanence::ByHand {
             why: format!(
                 "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
@@ -375,7 +375,7 @@ pub fn permanence(
             },
         };
     }
-    let folder = match (&places.conf_dir, options.snippet_folder()) {
+    let folder = match (&locations.conf_dir, options.snippet_folder()) {
         (Some(folder), _) => {
             if !options.reads(folder) {
                 notes.push(format!(
@@ -412,8 +412,8 @@ pub fn permanence(
         return by_hand(format!("cannot write to {}: {why}", folder.display()));
     }
     match snippet::look(process, &name(&folder)) {
-        Ok(There::Nothing | There::Ours(_)) => {}
-        Ok(There::Foreign) => {
+        Ok(ExistingFile::Nothing | ExistingFile::Ours(_)) => {}
+        Ok(ExistingFile::Foreign) => {
             return by_hand(format!(
                 "{} is there, and `bpe enable` has not written it",
                 name(&folder).display()

@@ -9,7 +9,7 @@ use super::options::TABLES;
 use crate::connect::plain;
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
-use crate::installation::install_state::Record;
+use crate::installation::install_state::InstallState;
 use crate::installation::pool::Pool;
 use crate::installation::server_options;
 use crate::installation::snippet::{self, Snippet};
@@ -76,7 +76,7 @@ impl Facts {
     }
 
     /// The snippet, with the pool size and the native I/O setting of the record.
-    pub fn snippet(&self, record: &Record, pool_after: Option<u64>) -> Snippet {
+    pub fn snippet(&self, record: &InstallState, pool_after: Option<u64>) -> Snippet {
         let (Permanence::Snippet { early_load, .. } | Permanence::ByHand { early_load, .. }) =
             &self.permanence;
         Snippet {
@@ -101,7 +101,7 @@ impl Facts {
     pub fn differs_permanently(
         &self,
         server: &mut Server,
-        record: &Record,
+        record: &InstallState,
     ) -> Result<bool, Failure> {
         if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
         {

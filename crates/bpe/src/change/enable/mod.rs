@@ -3,7 +3,7 @@
 //!
 //! [`plan`] reads the server's state with the help of [`checks`], and refuses impossible requests before any change.
 //! [`crate::change`] executes the [`steps`], and undoes all of them if one fails. If the hooks cannot see the server's
-//! native asynchronous I/O, [`native_aio`] offers to disable it for the next start. A [`crate::installation::install_state::Record`] keeps the original state for `bpe disable`. A repeated run
+//! native asynchronous I/O, [`native_aio`] offers to disable it for the next start. A [`crate::installation::install_state::InstallState`] keeps the original state for `bpe disable`. A repeated run
 //! changes only differences.
 
 use std::path::PathBuf;
@@ -24,16 +24,20 @@ mod steps;
 
 pub use facts::persisted;
 use options::DesiredOptions;
-pub use options::{Places, Request};
+pub use options::{Locations, Request};
 
 /// The plan of `bpe enable` for the server.
 ///
 /// # Errors
 /// Why it is impossible; nothing was changed.
-pub fn plan(server: &mut Server, request: &Request, places: &Places) -> Result<Plan, Failure> {
+pub fn plan(
+    server: &mut Server,
+    request: &Request,
+    locations: &Locations,
+) -> Result<Plan, Failure> {
     let desired = DesiredOptions::of(request)?;
     check_rights(server)?;
-    plan::make(server, &desired, request, places)
+    plan::make(server, &desired, request, locations)
 }
 
 /// As [`plan`], but first offers to disable native asynchronous I/O if the server needs that. The flag is `false` for
@@ -44,13 +48,13 @@ pub fn plan(server: &mut Server, request: &Request, places: &Places) -> Result<P
 pub fn plan_or_offer(
     server: &mut Server,
     request: &Request,
-    places: &Places,
+    locations: &Locations,
 ) -> Result<(Plan, bool), Failure> {
     let desired = DesiredOptions::of(request)?;
     check_rights(server)?;
-    Ok(match native_aio::offer(server, places)? {
+    Ok(match native_aio::offer(server, locations)? {
         Some(offer) => (offer, false),
-        None => (plan::make(server, &desired, request, places)?, true),
+        None => (plan::make(server, &desired, request, locations)?, true),
     })
 }
 

@@ -6,11 +6,11 @@
 use std::path::Path;
 
 use super::checks::{self, Permanence};
-use super::options::Places;
+use super::options::Locations;
 use crate::change::{Kind, Plan, Row, Step, title};
 use crate::connect::process::Process;
 use crate::connect::server::Server;
-use crate::installation::install_state::Place;
+use crate::installation::install_state::StateFile;
 use crate::installation::interception::{self, Answer};
 use crate::installation::server_options::ServerOptions;
 use crate::installation::snippet;
@@ -24,7 +24,7 @@ const NEXT: &str = "Restart the server, then run `bpe enable` again.";
 ///
 /// # Errors
 /// The record cannot be read.
-pub fn offer(server: &mut Server, places: &Places) -> Result<Option<Plan>, Failure> {
+pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>, Failure> {
     let Ok(process) = Process::find(server) else {
         return Ok(None);
     };
@@ -33,11 +33,11 @@ pub fn offer(server: &mut Server, places: &Places) -> Result<Option<Plan>, Failu
         _ => return Ok(None),
     };
     let process = Ok(process);
-    let permanence = checks::permanence(server, &process, places, &mut Vec::new());
+    let permanence = checks::permanence(server, &process, locations, &mut Vec::new());
     let (Permanence::Snippet { path, .. }, Ok(process)) = (permanence, process) else {
         return Ok(None);
     };
-    let place = Place::of(server, Some(&process), places.state_dir.as_deref())?;
+    let place = StateFile::of(server, Some(&process), locations.state_dir.as_deref())?;
     let name = title(server, Some(&process));
     let record = place.read()?;
     let mut plan = Plan::new(Kind::Install, name.clone()).with_record(place, record);

@@ -8,7 +8,7 @@ use interface::untrusted::refuse_in_path;
 use crate::connect::process::Process;
 use crate::connect::server::Server;
 use crate::installation::disk;
-use crate::installation::install_state::Record;
+use crate::installation::install_state::InstallState;
 use crate::installation::pool::Pool;
 use crate::installation::size_percent;
 use crate::support::failure::Failure;
@@ -137,7 +137,7 @@ impl DesiredOptions {
         &self,
         server: &mut Server,
         process: Option<&Process>,
-        record: &Record,
+        record: &InstallState,
         notes: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let mut desired = self.clone();
@@ -167,7 +167,7 @@ fn written_anew(text: &str) -> Result<String, String> {
 
 /// Where `enable` and `disable` look for things that are not at their usual place.
 #[derive(clap::Args, Debug, Default, Clone)]
-pub struct Places {
+pub struct Locations {
     /// The library bpe.so to install, if it is neither beside this command nor where a package puts it
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,

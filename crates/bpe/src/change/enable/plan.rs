@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::checks::{self, Permanence};
 use super::facts::{Facts, Setting};
-use super::options::{DesiredOptions, Places, Request};
+use super::options::{DesiredOptions, Locations, Request};
 use super::steps;
-use crate::change::digest::{Digest, Part};
+use crate::change::digest::{Digest, DigestPart};
 use crate::change::views;
 use crate::change::{Kind, Plan, pool, title};
 use crate::connect::maintenance::will_lift_read_only;
@@ -17,7 +17,7 @@ use crate::connect::plain;
 use crate::connect::process::Process;
 use crate::connect::server::{Server, Support, is_denied, support};
 use crate::connect::state;
-use crate::installation::install_state::{Place, Record};
+use crate::installation::install_state::{InstallState, StateFile};
 use crate::installation::pool::{Pool, expected_memory};
 use crate::installation::snippet;
 use crate::support::failure::Failure;
@@ -31,7 +31,7 @@ pub fn make(
     server: &mut Server,
     desired: &DesiredOptions,
     request: &Request,
-    places: &Places,
+    locations: &Locations,
 ) -> Result<Plan, Failure> {
     let mut notes = Vec::new();
     match support(server.flavour, server.version) {
@@ -50,7 +50,7 @@ pub fn make(
     }
     let process = Process::find(server);
     let known = process.as_ref().ok();
-    let place = Place::of(server, known, places.state_dir.as_deref())?;
+    let place = StateFile::of(server, known, locations.state_dir.as_deref())?;
     let mut record = place.read()?.unwrap_or_default();
     let seen = record.clone();
     let desired = desired.with_bytes(server, known, &record, &mut notes)?;
@@ -71,7 +71,7 @@ pub fn make(
     if let Some(process) = known {
         checks::can_be_followed(server, process, &mut notes)?;
     }
-    let copy = checks::library(server, &process, places, loaded, &mut notes)?;
+    let copy = checks::library(server, &process, locations, loaded, &mut notes)?;
     let data = server.variable("datadir")?.unwrap_or_default();
     let folders = match known {
         Some(process) => {
@@ -115,7 +115,7 @@ pub fn make(
             human(pool.size)
         ));
     }
-    let permanence = checks::permanence(server, &process, places, &mut notes);
+    let permanence = checks::permanence(server, &process, locations, &mut notes);
     let kept = known.and_then(|process| {
         checks::kept(process, desired.size, Path::new(&data), &now, &mut notes)
     });
@@ -151,15 +151,21 @@ pub fn make(
         ));
     }
     let digest = &mut plan.digest;
-    digest.add(Part::Server, &(&place, facts.process.is_some()));
+    digest.add(DigestPart::Server, &(&place, facts.process.is_some()));
     let library = copy.as_ref();
     let library = library.map(|copy| (copy, stamp(&copy.from), stamp(&copy.place)));
     let rows = (!loaded, facts.stale_plugin_row, create_function);
-    digest.add(Part::Plugin, &(library, rows, make_views, lift_read_only));
-    digest.add(Part::Settings, &facts.settings);
-    digest.add(Part::Pool, &(pool, pool_now, request.keep_pool, expected));
+    digest.add(
+        DigestPart::Plugin,
+        &(library, rows, make_views, lift_read_only),
+    );
+    digest.add(DigestPart::Settings, &facts.settings);
+    digest.add(
+        DigestPart::Pool,
+        &(pool, pool_now, request.keep_pool, expected),
+    );
     see_files(digest, &facts, &(&folders, permanent_differs));
-    digest.add(Part::Record, &seen.nameless());
+    digest.add(DigestPart::InstallState, &seen.nameless());
 
     let is_nothing = copy.is_none()
         && loaded
@@ -212,13 +218,13 @@ fn see_files(digest: &mut Digest, facts: &Facts, more: &impl Debug) {
         (Permanence::Snippet { path, .. }, Some(process)) => snippet::there(process, path),
         _ => None,
     };
-    digest.add(Part::Files, &(more, &facts.permanence, there));
+    digest.add(DigestPart::Files, &(more, &facts.permanence, there));
 }
 
 /// Whether to create the views; an obstacle to them is no failure.
 fn wants_views(
     server: &mut Server,
-    record: &mut Record,
+    record: &mut InstallState,
     notes: &mut Vec<String>,
 ) -> Result<bool, Failure> {
     let present = views::Present::look(server).map_err(|error| Failure::refused(plain(&error)))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use interface::untrusted::one_line;
 
-use super::checks::{Copy, Permanence};
+use super::checks::{LibraryCopy, Permanence};
 use super::facts::{Facts, by_hand, persisted};
 use crate::change::views;
 use crate::change::{OPTION_LINE, Row, Run, Step};
@@ -18,7 +18,7 @@ use crate::support::failure::Failure;
 use crate::support::quote::{sql_text, sql_value};
 
 /// Time limit for statements that still use an uninstalled plugin.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -58,7 +58,7 @@ pub fn folder(facts: &Arc<Facts>, folder: PathBuf) -> Step {
     })
 }
 
-pub fn library(facts: &Arc<Facts>, copy: Copy) -> Step {
+pub fn library(facts: &Arc<Facts>, copy: LibraryCopy) -> Step {
     let row = Row::new(
         "library",
         if copy.replaces { "another version" } else { "" },
@@ -126,16 +126,16 @@ pub fn install(facts: &Arc<Facts>) -> Step {
 /// Waits until an uninstalled plugin is gone: it stays until the last statement that uses it has ended. MariaDB may
 /// crash if the plugin is installed again before that (docs/evidence/reliability.md).
 fn wait_until_gone(server: &mut Server) -> Result<(), Failure> {
-    const GOING: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe' \
+    const REMOVED_ROWS: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe' \
                          AND PLUGIN_STATUS NOT IN ('ACTIVE', 'DISABLED', 'INACTIVE')";
     let begin = Instant::now();
     loop {
-        let left = server.value(GOING);
+        let left = server.value(REMOVED_ROWS);
         let left = left.map_err(|error| Failure::step(plain(&error)))?;
         if left.as_deref() == Some("0") {
             return Ok(());
         }
-        if begin.elapsed() > GONE_WITHIN {
+        if begin.elapsed() > REMOVAL_TIMEOUT {
             return Err(
                 Failure::step("the plugin was uninstalled, and a statement still uses it")
                     .advise("run this again when that has ended; SHOW PROCESSLIST shows it"),

@@ -15,7 +15,7 @@ use crate::connect;
 use crate::connect::server::Server;
 use crate::support::failure::{Exit, Failure};
 use crate::support::interruption::Interruption;
-use crate::support::progress_line::Progress;
+use crate::support::progress_line::ProgressLine;
 use crate::support::terminal::{complain, say};
 
 mod drain;
@@ -27,13 +27,13 @@ use file::TraceFile;
 use tally::Tally;
 
 /// Interval between fetches.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for fetching the last events.
-const LAST_EVENTS: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of events, as in a replay.
-const MOST_EVENTS: u64 = 1 << 31;
+const MAX_EVENTS: u64 = 1 << 31;
 /// Default page size of a trace.
-const USUAL_PAGE: u64 = 16384;
+const DEFAULT_PAGE_BYTES: u64 = 16384;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
     /// Record this many page reads and writes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_EVENTS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_EVENTS))]
     events: Option<u64>,
     /// Replace the file if it exists
     #[arg(long)]
@@ -103,8 +103,8 @@ fn record(
 ) -> Result<End, Failure> {
     let began = Instant::now();
     let limit = args.seconds.map(Duration::from_secs);
-    let most = args.events.unwrap_or(MOST_EVENTS);
-    let mut report = Report::new(limit);
+    let most = args.events.unwrap_or(MAX_EVENTS);
+    let mut report = RecordingReport::new(limit);
     let mut stopped: Option<Instant> = None;
     loop {
         let answer = match drain.next() {
@@ -121,7 +121,7 @@ fn record(
             if answer.done || full {
                 return Ok(End::Wished);
             }
-            if since.elapsed() > LAST_EVENTS {
+            if since.elapsed() > DRAIN_TIMEOUT {
                 return Ok(End::Early("the last events were not given".into()));
             }
         } else if let Some(why) = answer.ended {
@@ -137,9 +137,9 @@ fn record(
             continue;
         }
         if !answer.more {
-            let left = limit.map_or(PAUSE, |limit| limit.saturating_sub(began.elapsed()));
+            let left = limit.map_or(POLL_INTERVAL, |limit| limit.saturating_sub(began.elapsed()));
             // A signal shortens this sleep only if it is delivered to the main thread; the sleep is short anyway.
-            std::thread::sleep(PAUSE.min(left));
+            std::thread::sleep(POLL_INTERVAL.min(left));
         }
     }
 }
@@ -147,7 +147,9 @@ fn record(
 /// Size of InnoDB's buffer pool in pages.
 fn pool_pages(server: &mut Server) -> Result<u64, Failure> {
     let pool = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
-    let page = server.number("innodb_page_size")?.unwrap_or(USUAL_PAGE);
+    let page = server
+        .number("innodb_page_size")?
+        .unwrap_or(DEFAULT_PAGE_BYTES);
     Ok((pool / page.max(1)).max(1))
 }
 
@@ -196,11 +198,11 @@ fn summary(
             lost as f64 * 100.0 / (lost + tally.events()) as f64
         );
     }
-    if page_sizes.iter().any(|&size| size != USUAL_PAGE) {
+    if page_sizes.iter().any(|&size| size != DEFAULT_PAGE_BYTES) {
         let sizes: Vec<_> = page_sizes.iter().map(u64::to_string).collect();
         complain!(
             "bpe: note: there are pages of {} bytes. Each counts as one page of the trace, and a replay takes every \
-             page for {USUAL_PAGE} bytes",
+             page for {DEFAULT_PAGE_BYTES} bytes",
             sizes.join(" and ")
         );
     }
@@ -225,13 +227,13 @@ fn shell_word(text: &str) -> String {
 }
 
 /// Shows the progress of the recording.
-struct Report {
-    progress: Progress,
+struct RecordingReport {
+    progress: ProgressLine,
     limit: Option<Duration>,
     began: Instant,
 }
 
-impl Report {
+impl RecordingReport {
     fn new(limit: Option<Duration>) -> Self {
         let (seconds, template) = match limit {
             Some(limit) => (
@@ -240,7 +242,7 @@ impl Report {
             ),
             None => (1, "{spinner} {elapsed_precise} {wide_msg}"),
         };
-        let progress = Progress::new(seconds, template);
+        let progress = ProgressLine::new(seconds, template);
         if !progress.is_drawn() || limit.is_none() {
             let until = match limit {
                 Some(limit) => format!("for {} seconds", limit.as_secs()),

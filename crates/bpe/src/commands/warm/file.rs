@@ -9,8 +9,8 @@ use interface::heat::is_listed;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::fingerprints::{PAGES, Sample, Secret};
 use super::list::List;
-use super::prints::{PAGES, Sample, Secret};
 use crate::support::failure::Failure;
 use crate::support::files;
 use crate::support::private_file::PrivateFile;

@@ -9,7 +9,7 @@ use interface::heat::{Decoder, MAX_BYTES, is_listed, pieces};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::prints::{self, Compared, Sample, Secret, misunderstood};
+use super::fingerprints::{self, Compared, Sample, Secret, misunderstood};
 use crate::connect::report;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
@@ -154,7 +154,7 @@ impl List {
     /// Adds fingerprints of the largest files, except those with a known comparison.
     ///
     /// # Errors
-    /// As [`prints::fetch`].
+    /// As [`fingerprints::fetch`].
     pub fn fetch_prints(&mut self, server: &mut Server, known: &Compared) -> Result<(), Failure> {
         let mut largest: Vec<Vec<&Piece>> = self.files().into_values().collect();
         largest.sort_by_key(|pieces| std::cmp::Reverse(count(pieces)));
@@ -166,7 +166,7 @@ impl List {
                 samples.push(Sample {
                     file,
                     space,
-                    pages: prints::spread(&hot),
+                    pages: fingerprints::spread(&hot),
                     prints: Vec::new(),
                 });
             }
@@ -177,7 +177,7 @@ impl List {
         }
         let secret = Secret::new()?;
         let asked: Vec<&Sample> = samples.iter().collect();
-        let prints = prints::fetch(server, &secret, &asked)?;
+        let prints = fingerprints::fetch(server, &secret, &asked)?;
         self.queries += 1;
         for (sample, prints) in samples.iter_mut().zip(prints) {
             sample.prints = prints;

@@ -14,24 +14,24 @@ use crate::connect::server::Server;
 use crate::connect::{self, Target};
 use crate::support::failure::{Exit, Failure};
 use crate::support::interruption::Interruption;
-use crate::support::progress_line::Progress as Bar;
+use crate::support::progress_line::ProgressLine;
 use crate::support::terminal::{complain, say};
 
-mod behind;
 mod endpoint;
 mod file;
+mod fingerprints;
+mod lag;
 mod list;
 mod pool;
-mod prints;
 mod standby;
 
+use fingerprints::Compared;
 use list::List;
 use pool::Looks;
-use prints::Compared;
-use standby::{Progress, Standby};
+use standby::{Standby, WarmProgress};
 
 /// Maximum number of files named for each reason.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// Maximum delay before a failed round is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Timeouts of the source's answers, and of the list of its pool.
@@ -125,7 +125,7 @@ fn fetch(
     let fetched = || {
         let mut server = log_in_to_source(from)?;
         report::require_plugin(&mut server)?;
-        let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
+        let mut bar = ProgressLine::new(0, "{spinner} {elapsed_precise} {msg}");
         let mut why = None;
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
@@ -226,11 +226,11 @@ fn load(
     standby: &mut Standby,
     list: &List,
     interruption: &Interruption,
-) -> Result<(Progress, u64), Failure> {
+) -> Result<(WarmProgress, u64), Failure> {
     let before = standby.progress()?;
     let pages = standby.hand_over(list)?;
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
-    let mut bar = Bar::new(1000, template);
+    let mut bar = ProgressLine::new(1000, template);
     loop {
         let mut now = standby.progress()?;
         now.loaded = now.loaded.saturating_sub(before.loaded);
@@ -256,7 +256,7 @@ fn load(
 }
 
 /// `pages`: pages of files that were not left out.
-fn tell(progress: &Progress, pages: u64, took: Duration) {
+fn tell(progress: &WarmProgress, pages: u64, took: Duration) {
     say!(
         "Loaded      {} pages in {} reads of the data disk, {:.1} s",
         progress.loaded,
@@ -282,14 +282,14 @@ fn tell(progress: &Progress, pages: u64, took: Duration) {
     }
 }
 
-fn tell_left_out(progress: &Progress, denied: Option<&str>) {
+fn tell_left_out(progress: &WarmProgress, denied: Option<&str>) {
     for one in &progress.left_out {
-        let more = if one.files > NAMED { ", ..." } else { "" };
+        let more = if one.files > MAX_NAMED { ", ..." } else { "" };
         say!(
             "Left out    {} files, as {}: {}{more}",
             one.files,
             one.reason,
-            one.names[..one.names.len().min(NAMED)].join(", ")
+            one.names[..one.names.len().min(MAX_NAMED)].join(", ")
         );
     }
     if let Some(denied) = denied {
@@ -384,7 +384,7 @@ impl Follower {
             }
             Ok(progress)
         };
-        let progress: Progress = loaded().map_err(&at_target)?;
+        let progress: WarmProgress = loaded().map_err(&at_target)?;
         if !standby.lag.unseen.is_empty() {
             let text = format!(
                 "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
@@ -463,7 +463,7 @@ fn follow(
     result
 }
 
-fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
+fn round_text(list: &List, progress: &WarmProgress, left_out: usize) -> String {
     let left_out = match left_out {
         0 => String::new(),
         files => format!(", {files} files left out"),

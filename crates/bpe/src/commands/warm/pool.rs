@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use interface::heat::is_listed;
 
+use super::fingerprints::misunderstood;
 use super::list::{List, Piece, Table, hot};
-use super::prints::misunderstood;
 use crate::connect::plain;
 use crate::connect::protocol::Bounds;
 use crate::connect::server::{Server, error_code};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::behind::Lag;
+use super::fingerprints::{self, Compared, Sample, misunderstood};
+use super::lag::Lag;
 use super::list::{List, PART_FILES, Piece, Table};
-use super::prints::{self, Compared, Sample, misunderstood};
 use crate::connect::report;
 use crate::connect::server::{Flavour, Server, error_code};
 use crate::connect::{Target, plain};
@@ -34,7 +34,7 @@ pub struct LeftOut {
 
 /// The answer to `warm-status`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Progress {
+pub struct WarmProgress {
     pub state: String,
     pub percent: f64,
     pub listed: u64,
@@ -54,7 +54,7 @@ struct Here {
     pages: u32,
 }
 
-impl Progress {
+impl WarmProgress {
     pub fn is_done(&self) -> bool {
         !matches!(&*self.state, "loading" | "paused")
     }
@@ -298,10 +298,10 @@ impl Standby {
         };
         let samples: Vec<&Sample> = list.samples.iter().filter(is_new).collect();
         if let Some(secret) = list.secret.as_ref().filter(|_| !samples.is_empty()) {
-            let prints = prints::fetch(&mut self.server, secret, &samples)?;
+            let prints = fingerprints::fetch(&mut self.server, secret, &samples)?;
             for (sample, here) in samples.into_iter().zip(prints) {
                 // A table may be too cold or too new for a verdict, which may change later.
-                if let Some(agree) = prints::agree(&sample.prints, &here) {
+                if let Some(agree) = fingerprints::agree(&sample.prints, &here) {
                     let key = (sample.file.clone(), sample.space);
                     self.compared.insert(key, agree);
                 }
@@ -351,9 +351,9 @@ impl Standby {
     ///
     /// # Errors
     /// The connection was lost.
-    pub fn progress(&mut self) -> Result<Progress, Failure> {
+    pub fn progress(&mut self) -> Result<WarmProgress, Failure> {
         let answer = self.ask("warm-status")?;
-        let mut progress = Progress::deserialize(answer).map_err(|_| misunderstood())?;
+        let mut progress = WarmProgress::deserialize(answer).map_err(|_| misunderstood())?;
         let is_behind = !progress.is_done() && self.lag.is_growing(&mut self.server);
         self.capacity.slow(&mut self.server, is_behind)?;
         progress.is_slowed = is_behind;

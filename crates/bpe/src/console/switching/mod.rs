@@ -12,22 +12,22 @@ use super::error::Refusal;
 use super::events::Level;
 use super::state::Console;
 use super::task::Task;
-use super::tasks::Work;
+use super::tasks::RunningTask;
 use super::watched::Watched;
 use crate::support::failure::Failure;
 
-mod aftermath;
+mod failure_report;
+mod messages;
 mod plan;
 pub mod settings;
 pub mod tables;
 mod values;
-mod words;
 
-use aftermath::after_failure;
+use failure_report::after_failure;
+use messages::failure_on_a_form;
 use plan::tied;
-use words::failure_on_a_form;
 
-pub use aftermath::note_remains;
+pub use failure_report::note_remains;
 pub use plan::{Action, Preview, Request, preview};
 
 /// Starts the change in another thread than the one that answers requests.
@@ -41,7 +41,7 @@ pub fn begin(
 ) -> Result<Task, Refusal> {
     let changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open()?;
-    let plan = plan::make(&mut server, request, &console.places);
+    let plan = plan::make(&mut server, request, &console.locations);
     let plan = plan.map_err(|failure| server.without_answer(failure));
     let plan = tied(plan, request.digest.as_deref())?;
     watched.wait_for_changes(&mut server);
@@ -50,17 +50,17 @@ pub fn begin(
         (Action::Off, false) => "Switching off",
         (Action::Off, true) => "Uninstalling",
     };
-    let mut work = Work::begin(
+    let mut work = RunningTask::begin(
         &console.tasks,
         watched,
         format!("{title}: {}", watched.name),
     );
     let task = work.task().clone();
-    let (watched, places) = (Arc::clone(watched), console.places.clone());
+    let (watched, locations) = (Arc::clone(watched), console.locations.clone());
     std::thread::Builder::new()
         .name("switch".into())
         .spawn(move || {
-            let remains = plan.leaves_something().then_some(places);
+            let remains = plan.leaves_something().then_some(locations);
             let is_lost = Cell::new(false);
             let reopen = || {
                 is_lost.set(true);
@@ -71,8 +71,8 @@ pub fn begin(
             drop(server);
             let result = result.map_err(|failure| {
                 // The last statement may still take effect on the server.
-                if let Some(places) = remains.as_ref().filter(|_| is_lost.get()) {
-                    watched.look_for_remains(places.clone());
+                if let Some(locations) = remains.as_ref().filter(|_| is_lost.get()) {
+                    watched.look_for_remains(locations.clone());
                 }
                 let sets_only = remains.is_none();
                 let (failure, is_gone) =

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::messages::{as_on_a_form, failure_on_a_form, on_a_form};
 use super::values::{bytes, checked};
-use super::words::{as_on_a_form, failure_on_a_form, on_a_form};
-use crate::change::digest::Part;
+use crate::change::digest::DigestPart;
 use crate::change::disable;
-use crate::change::enable::{self, Places};
+use crate::change::enable::{self, Locations};
 use crate::change::{Kind, Plan, Row, switch};
 use crate::connect::plain;
 use crate::connect::server::Server;
@@ -55,14 +55,18 @@ pub struct Preview {
 #[derive(Debug, Serialize)]
 pub struct Changed {
     pub plan: Preview,
-    pub differs: Vec<Part>,
+    pub differs: Vec<DigestPart>,
 }
 
 /// Makes the plan without changing anything.
 ///
 /// # Errors
 /// Why the change is impossible, or the server does not answer.
-pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<Plan, Failure> {
+pub fn make(
+    server: &mut Server,
+    request: &Request,
+    locations: &Locations,
+) -> Result<Plan, Failure> {
     let path = request.path.as_deref().map(checked).transpose()?;
     let size = request.size.as_ref().map(bytes).transpose()?;
     let state = server
@@ -84,9 +88,9 @@ pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<P
                 size: Some(CacheSize::Bytes(size)),
                 ..enable::Request::default()
             };
-            enable::plan(server, &request, places)?
+            enable::plan(server, &request, locations)?
         }
-        (Action::Off, _) if request.uninstall => disable::plan(server, places, false)?,
+        (Action::Off, _) if request.uninstall => disable::plan(server, locations, false)?,
         (Action::Off, false) => {
             let mut plan = Plan::new(Kind::Set, String::new());
             plan.notes.push(
@@ -94,13 +98,13 @@ pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<P
             );
             plan
         }
-        (action, true) => switch::plan(server, action == Action::On, path, size, places)?,
+        (action, true) => switch::plan(server, action == Action::On, path, size, locations)?,
     };
     let asked = (request.action, &request.path, size, request.uninstall);
-    plan.digest.add(Part::Request, &asked);
+    plan.digest.add(DigestPart::Request, &asked);
     let rows: Vec<_> = plan.rows().collect();
     let said = format!("{rows:?}{:?}", plan.notes);
-    plan.digest.add(Part::Plan, &said);
+    plan.digest.add(DigestPart::Plan, &said);
     plan.notes = on_a_form(std::mem::take(&mut plan.notes));
     Ok(plan)
 }
@@ -120,9 +124,13 @@ impl Preview {
 ///
 /// # Errors
 /// The server does not answer.
-pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<Preview, Refusal> {
+pub fn preview(
+    watched: &Watched,
+    request: &Request,
+    locations: &Locations,
+) -> Result<Preview, Refusal> {
     let mut server = watched.open()?;
-    let plan = make(&mut server, request, places);
+    let plan = make(&mut server, request, locations);
     match plan.map_err(|failure| server.without_answer(failure)) {
         Ok(plan) => Ok(Preview::of(&plan)),
         Err(failure) if failure.exit == Exit::Connect => Err(failure.into()),
@@ -157,7 +165,7 @@ pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Re
         Err(failure) if failure.exit == Exit::Connect => return Err(failure.into()),
         Err(failure) => Changed {
             plan: refused(&failure),
-            differs: vec![Part::Plan],
+            differs: vec![DigestPart::Plan],
         },
     };
     Err(Refusal::conflict(

@@ -18,9 +18,9 @@ use crate::support::failure::Failure;
 use crate::support::notifier::Notifier;
 
 /// The extension checks its settings every half second.
-const NOTICED: Duration = Duration::from_millis(1500);
+const NOTICE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Time limit for rebuilding the cache.
-const BUILT: Duration = Duration::from_secs(10);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 pub struct Applied {
@@ -188,11 +188,11 @@ enum Built {
 fn built(server: &mut Server) -> Result<Built, Failure> {
     let begin = Instant::now();
     let mut seen_off = false;
-    while begin.elapsed() < BUILT {
+    while begin.elapsed() < BUILD_TIMEOUT {
         let (state, reason) = state(server)?;
         match state.as_str() {
             state if is_on(state) => {
-                if seen_off || begin.elapsed() > NOTICED {
+                if seen_off || begin.elapsed() > NOTICE_TIMEOUT {
                     return Ok(Built::Yes);
                 }
             }

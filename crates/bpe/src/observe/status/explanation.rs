@@ -10,13 +10,13 @@ use crate::connect::server::Server;
 use crate::observe::explain::{Circumstances, explain};
 use crate::observe::{Figures, Level, Sample, Sentence};
 use crate::support::failure::Failure;
-use crate::support::progress_line::Progress;
+use crate::support::progress_line::ProgressLine;
 use crate::support::terminal::{Paint, wrapped};
 
 /// Interval between checks of the clock.
 const TICK: Duration = Duration::from_millis(200);
 /// Maximum line length; longer lines are hard to read.
-const WIDEST: usize = 100;
+const MAX_WIDTH: usize = 100;
 
 pub struct Explanation {
     figures: Figures,
@@ -32,7 +32,8 @@ impl Explanation {
         let before = Sample::take(server)?;
         let time = Duration::from_secs(seconds);
         let started = Instant::now();
-        let mut progress = Progress::new(seconds, "watching the server {wide_bar} {pos}/{len} s");
+        let mut progress =
+            ProgressLine::new(seconds, "watching the server {wide_bar} {pos}/{len} s");
         while started.elapsed() < time {
             let line = || {
                 format!(
@@ -56,7 +57,7 @@ impl Explanation {
 
     /// Each sentence, followed by its figures. `width`: columns of the terminal, if there is one.
     pub fn text(&self, snapshot: &Snapshot, paint: Paint, width: Option<usize>) -> String {
-        let width = width.map(|width| width.min(WIDEST));
+        let width = width.map(|width| width.min(MAX_WIDTH));
         let lines = |text: &str, indent: usize| match width {
             Some(width) => wrapped(text, width.saturating_sub(indent).max(20)),
             None => vec![text.to_owned()],

@@ -64,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::observe::kept;
+    use crate::observe::persisted;
 
     fn plain() -> Paint {
         // Tests have no terminal, so colours are off.
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn the_page_says_what_was_kept() {
         let mut snapshot = active();
-        snapshot.summary = kept::tests::summary(&[]);
+        snapshot.summary = persisted::tests::summary(&[]);
         let text = snapshot.text(plain());
         assert!(
             text.contains("            100 % of the cache was kept"),

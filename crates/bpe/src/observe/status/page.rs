@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::snapshot::Snapshot;
 use crate::connect::report;
-use crate::observe::kept::Kept;
+use crate::observe::persisted::Persisted;
 use crate::support::size::human;
 use crate::support::terminal::{Paint, grouped, microseconds};
 
@@ -70,7 +70,7 @@ impl Snapshot {
                 })
             ),
         );
-        if let Some(kept) = Kept::of(&self.summary) {
+        if let Some(kept) = Persisted::of(&self.summary) {
             line("", kept.sentence().text);
         }
         let memory = self.number("bpe_memory_bytes");

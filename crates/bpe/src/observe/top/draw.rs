@@ -11,20 +11,20 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::parts::dim;
-use super::state::State;
+use super::state::TopState;
 use super::view::View;
 use super::{overview, tables};
 use crate::support::terminal::coloured;
 
 /// Maximum number of characters shown of a state.
-const LONGEST_STATE: usize = 20;
+const MAX_STATE_WIDTH: usize = 20;
 /// Minimum height of a frame that explains the keys.
-const LOW: u16 = 8;
+const MIN_HEIGHT: u16 = 8;
 
-pub fn frame(frame: &mut Frame<'_>, state: &State) {
+pub fn frame(frame: &mut Frame<'_>, state: &TopState) {
     let news = news(state);
     let area = frame.area();
-    let keys = u16::from(area.height >= LOW);
+    let keys = u16::from(area.height >= MIN_HEIGHT);
     let lines = news.as_ref().map_or(0, |news| {
         let columns = usize::from(area.width.max(1));
         news.width().div_ceil(columns).clamp(1, 3) as u16
@@ -56,11 +56,11 @@ pub fn frame(frame: &mut Frame<'_>, state: &State) {
 }
 
 /// The state comes first, because the server's address may not fit.
-fn title_line(state: &State, width: u16) -> Line<'static> {
+fn title_line(state: &TopState, width: u16) -> Line<'static> {
     let name = "bpe top  ";
     let extension = match &state.figures {
         Some(figures) => Untrusted::new(&figures.state)
-            .cut_at(LONGEST_STATE)
+            .cut_at(MAX_STATE_WIDTH)
             .to_string(),
         None => "...".to_owned(),
     };
@@ -106,7 +106,7 @@ fn shortened(title: &str, room: usize) -> String {
         .collect()
 }
 
-fn view_line(state: &State) -> Line<'static> {
+fn view_line(state: &TopState) -> Line<'static> {
     let mut spans = Vec::new();
     for (number, (view, name)) in View::ALL.iter().enumerate() {
         let style = if *view == state.view {
@@ -120,7 +120,7 @@ fn view_line(state: &State) -> Line<'static> {
 }
 
 /// The most important alert.
-fn news(state: &State) -> Option<Line<'static>> {
+fn news(state: &TopState) -> Option<Line<'static>> {
     let alarming = coloured(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(lost) = &state.lost {
         let text = format!(

@@ -18,7 +18,7 @@ use crate::connect;
 use crate::observe::Observer;
 use crate::support::failure::{Exit, Failure};
 use crate::support::terminal::say;
-use state::State;
+use state::TopState;
 use view::View;
 use watcher::Watcher;
 
@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Ask for the password and report an unreachable server before the terminal switches modes.
     let server = observer.server()?;
     let title = format!("{} {}, {}", server.flavour, server.version, server.address);
-    let mut state = State::new(title, args.view, args.interval);
+    let mut state = TopState::new(title, args.view, args.interval);
     if args.once {
         let active = once::fill(&mut state, &mut observer, interval)?;
         say!("{}", once::text(&state)?);
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    state: &mut State,
+    state: &mut TopState,
     watcher: &Watcher,
     ended: &AtomicBool,
 ) -> anyhow::Result<()> {
@@ -118,7 +118,7 @@ fn show(
 }
 
 /// Handles a key; returns whether to continue.
-fn pressed(state: &mut State, key: KeyEvent) -> bool {
+fn pressed(state: &mut TopState, key: KeyEvent) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c' | 'd') if control => return false,
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn keys_do_what_the_last_line_says() {
-        let mut state = State::new(String::new(), View::Overview, 1);
+        let mut state = TopState::new(String::new(), View::Overview, 1);
         for (code, view) in [
             (KeyCode::Tab, View::Devices),
             (KeyCode::Right, View::Instances),

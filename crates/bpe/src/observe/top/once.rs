@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use super::draw;
-use super::state::State;
+use super::state::TopState;
 use super::view::{Table, View};
 use super::watcher;
 use crate::observe::Observer;
@@ -26,7 +26,7 @@ const OVERVIEW: usize = 22;
 /// # Errors
 /// The server does not answer.
 pub fn fill(
-    state: &mut State,
+    state: &mut TopState,
     observer: &mut Observer,
     interval: Duration,
 ) -> Result<bool, Failure> {
@@ -41,7 +41,7 @@ pub fn fill(
 ///
 /// # Errors
 /// None that the state could cause.
-pub fn text(state: &State) -> io::Result<String> {
+pub fn text(state: &TopState) -> io::Result<String> {
     let width = terminal::width().unwrap_or(WIDTH);
     let rows = match &state.table {
         Table::Rows(rows) => rows.len() + 1,
@@ -56,13 +56,13 @@ pub fn text(state: &State) -> io::Result<String> {
                 lines(&sentence.text) + lines(&sentence.origin()) + 2
             })
             .sum(),
-        Table::None | Table::Missing(_) | Table::Kept(_) => OVERVIEW,
+        Table::None | Table::Missing(_) | Table::Persisted(_) => OVERVIEW,
     };
     let size = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     drawn(state, size(width), size(rows + AROUND + 3))
 }
 
-fn drawn(state: &State, width: u16, height: u16) -> io::Result<String> {
+fn drawn(state: &TopState, width: u16, height: u16) -> io::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
     let frame = terminal.draw(|frame| draw::frame(frame, state))?;
     // The last line explains keys, which are useless here.
@@ -91,10 +91,10 @@ mod tests {
     use super::*;
     use crate::observe::explain::tests::good;
     use crate::observe::explain::{Circumstances, explain};
-    use crate::observe::top::state::{Lost, tests::reading};
+    use crate::observe::top::state::{Unreachable, tests::reading};
 
-    fn showing(view: View, table: Table) -> State {
-        let mut state = State::new("MariaDB 10.11.19, socket /run/x".into(), view, 1);
+    fn showing(view: View, table: Table) -> TopState {
+        let mut state = TopState::new("MariaDB 10.11.19, socket /run/x".into(), view, 1);
         state.take(reading(table, view));
         state
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_said_at_first() {
         let kept = "92.0 % of the cache was kept when the server was started.";
-        let state = showing(View::Overview, Table::Kept(kept.into()));
+        let state = showing(View::Overview, Table::Persisted(kept.into()));
         contains(&drawn(&state, 100, 26).unwrap(), &[kept, "0 disk errors"]);
     }
 
@@ -139,7 +139,7 @@ mod tests {
         for state in ["active", "not installed"] {
             for (width, height) in [(80, 24), (60, 20), (36, 10)] {
                 let title = format!("MariaDB 10.11.19, socket /{}/mysqld.sock", "x".repeat(200));
-                let mut showing = State::new(title, View::Overview, 1);
+                let mut showing = TopState::new(title, View::Overview, 1);
                 showing.take(reading(Table::None, View::Overview));
                 if let Some(figures) = &mut showing.figures {
                     figures.state = state.into();
@@ -163,7 +163,7 @@ mod tests {
         let rows = devices.as_array().cloned().unwrap_or_default();
         let sentences = explain(&good(), &Circumstances::default());
         for (view, table) in [
-            (View::Overview, Table::Kept(hostile.into())),
+            (View::Overview, Table::Persisted(hostile.into())),
             (View::Devices, Table::Rows(rows.clone())),
             (View::Instances, Table::Rows(rows)),
             (View::Files, Table::Missing(hostile.into())),
@@ -186,7 +186,7 @@ mod tests {
     fn no_size_is_too_small() {
         for view in View::ALL {
             let mut state = showing(view.0, Table::Missing("why".into()));
-            state.lost = Some(Lost {
+            state.lost = Some(Unreachable {
                 since: Instant::now(),
                 error: "gone".into(),
             });
@@ -207,7 +207,7 @@ mod tests {
             &drawn(&state, 80, 24).unwrap(),
             &["failed", "no space left on /mnt"],
         );
-        state.lost = Some(Lost {
+        state.lost = Some(Unreachable {
             since: Instant::now(),
             error: "connection refused".into(),
         });

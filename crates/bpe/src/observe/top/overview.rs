@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 
 use super::parts::{dim, note, percent};
-use super::state::{History, State};
+use super::state::{History, TopState};
 use super::view::Table;
 use crate::observe::{Figures, Quantiles};
 use crate::support::size::human;
@@ -18,11 +18,11 @@ const VALUE: usize = 11;
 const CHARTS: u16 = 4;
 /// Columns of a page source, and the minimum for its figures.
 const CELL: usize = 15;
-const CELL_LEAST: usize = 9;
+const MIN_CELL: usize = 9;
 /// Columns of the bar that shows the fill level of the cache.
 const BAR: usize = 20;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let Some(figures) = &state.figures else {
         note(frame, area, "\nThe first figures come after one interval.");
         return;
@@ -49,13 +49,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         places,
     );
     let mut lines = lines(figures);
-    if let Table::Kept(kept) = &state.table {
+    if let Table::Persisted(kept) = &state.table {
         lines.push(Line::raw(kept.clone()));
     }
     frame.render_widget(Paragraph::new(lines), rest);
 }
 
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figures) {
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &TopState, figures: &Figures) {
     let all = &state.histories;
     let ratio = percent(figures.hit_ratio_percent);
     let charts: [(&str, String, &History, Option<u64>, Color); CHARTS as usize] = [
@@ -106,7 +106,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figur
 /// Sources of pages. The pool's latency is not measured.
 fn places_table(figures: &Figures, width: usize) -> Vec<Line<'static>> {
     // Three columns with a gap between them; shrink them before the last one is cut off.
-    let cell = (width.saturating_sub(LABEL + 2) / 3).clamp(CELL_LEAST, CELL);
+    let cell = (width.saturating_sub(LABEL + 2) / 3).clamp(MIN_CELL, CELL);
     let row = |label: &str, cells: [String; 3]| {
         let [pool, cache, data] = cells;
         Line::from(vec![

@@ -1,4 +1,4 @@
-//! State of `bpe top`: all data that a frame is drawn from.
+//! TopState of `bpe top`: all data that a frame is drawn from.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::watcher::Update;
 use crate::observe::Figures;
 
 /// Readings kept for the small charts; also the limit on wider terminals.
-const REMEMBERED: usize = 300;
+const MAX_POINTS: usize = 300;
 
 /// Newest first, as the charts require.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct History(VecDeque<u64>);
 
 impl History {
     fn push(&mut self, value: f64) {
-        self.0.truncate(REMEMBERED - 1);
+        self.0.truncate(MAX_POINTS - 1);
         self.0.push_front(value.max(0.0).round() as u64);
     }
 
@@ -35,14 +35,14 @@ pub struct Histories {
 }
 
 #[derive(Debug)]
-pub struct Lost {
+pub struct Unreachable {
     pub since: Instant,
     /// Error of the last attempt.
     pub error: String,
 }
 
 #[derive(Debug)]
-pub struct State {
+pub struct TopState {
     /// Server and address.
     pub title: String,
     pub view: View,
@@ -52,12 +52,12 @@ pub struct State {
     pub figures: Option<Figures>,
     pub histories: Histories,
     pub table: Table,
-    pub lost: Option<Lost>,
+    pub lost: Option<Unreachable>,
     /// Rows of the table above the first visible one.
     pub scrolled: usize,
 }
 
-impl State {
+impl TopState {
     pub fn new(title: String, view: View, interval: u64) -> Self {
         Self {
             title,
@@ -80,7 +80,7 @@ impl State {
                     .lost
                     .as_ref()
                     .map_or_else(Instant::now, |lost| lost.since);
-                self.lost = Some(Lost {
+                self.lost = Some(Unreachable {
                     since,
                     error: failure.what,
                 });
@@ -131,7 +131,7 @@ impl State {
         let rows = match &self.table {
             Table::Rows(rows) => rows.len(),
             Table::Sentences(sentences) => sentences.len(),
-            Table::None | Table::Missing(_) | Table::Kept(_) => 0,
+            Table::None | Table::Missing(_) | Table::Persisted(_) => 0,
         };
         self.scrolled = self
             .scrolled
@@ -153,7 +153,7 @@ pub mod tests {
 
     #[test]
     fn a_lost_server_is_remembered_until_it_answers() {
-        let mut state = State::new("s".into(), View::Overview, 1);
+        let mut state = TopState::new("s".into(), View::Overview, 1);
         state.take(Update::Lost(Failure::step("gone")));
         let since = state.lost.as_ref().unwrap().since;
         state.take(Update::Lost(Failure::step("still gone")));
@@ -165,7 +165,7 @@ pub mod tests {
 
     #[test]
     fn nothing_moves_while_paused_and_tables_of_other_views_are_dropped() {
-        let mut state = State::new("s".into(), View::Files, 1);
+        let mut state = TopState::new("s".into(), View::Files, 1);
         state.paused = true;
         state.take(reading(Table::None, View::Files));
         assert!(state.figures.is_none());

@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Row, Table as Grid, Wrap};
 use serde_json::Value;
 
 use super::parts::{dim, note, percent};
-use super::state::State;
+use super::state::TopState;
 use super::view::{Table, View};
 use crate::observe::{Level, Sentence};
 use crate::support::size::human;
@@ -18,7 +18,7 @@ use crate::support::terminal::{coloured, grouped, microseconds};
 /// A column: title, width (0: the remaining space), and its text for a row.
 type Column = (&'static str, u16, fn(&Value) -> String);
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let columns: &[Column] = match state.view {
         View::Devices => &DEVICES,
         View::Instances => &INSTANCES,
@@ -29,7 +29,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Table::None if state.figures.is_none() => {
             note(frame, area, "\nThe first figures come after one interval.");
         }
-        Table::None | Table::Kept(_) => {}
+        Table::None | Table::Persisted(_) => {}
         Table::Missing(why) => note(frame, area, &format!("\n{why}")),
         Table::Sentences(sentences) => explanation(frame, area, sentences, state.scrolled),
         Table::Rows(rows) if rows.is_empty() => {
@@ -103,7 +103,7 @@ fn share(part: f64, of: f64) -> String {
 
 const DEVICES: [Column; 7] = [
     ("Cache file", 0, |row| text(row, "path")),
-    ("State", 14, |row| text(row, "state")),
+    ("TopState", 14, |row| text(row, "state")),
     ("Size", 9, |row| bytes(row, "bytes")),
     ("Read", 9, |row| bytes(row, "bytes_read")),
     ("Written", 9, |row| bytes(row, "bytes_written")),

@@ -39,5 +39,5 @@ pub enum Table {
     /// Why there are no rows, as a message.
     Missing(String),
     /// Recovery result of the last start, during the server's first hour.
-    Kept(String),
+    Persisted(String),
 }

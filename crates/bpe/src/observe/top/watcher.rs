@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::view::{Table, View};
 use crate::connect::report;
 use crate::observe::explain::{Circumstances, explain};
-use crate::observe::kept::Kept;
+use crate::observe::persisted::Persisted;
 use crate::observe::{Figures, Observer};
 use crate::support::failure::{Exit, Failure};
 
@@ -97,8 +97,10 @@ fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Tabl
             None => return Table::None,
             Some(figures) => observer
                 .server()
-                .and_then(|server| Kept::read(server, figures.uptime_s))
-                .map(|kept| kept.map_or(Table::None, |kept| Table::Kept(kept.sentence().text))),
+                .and_then(|server| Persisted::read(server, figures.uptime_s))
+                .map(|kept| {
+                    kept.map_or(Table::None, |kept| Table::Persisted(kept.sentence().text))
+                }),
         },
         View::Explain => match figures {
             None => return Table::None,

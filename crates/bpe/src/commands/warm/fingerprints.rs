@@ -24,7 +24,7 @@ const DISTINCT: f64 = 0.8;
 const LENGTHS: usize = 3;
 
 /// Hashes of the prefix of a page's first record, shortest first, as the server formats them.
-pub type Print = [String; LENGTHS];
+pub type Fingerprint = [String; LENGTHS];
 
 /// Whether a file's pages are equal on both servers, by its name and its tablespace number on the source.
 pub type Compared = BTreeMap<(String, Option<u32>), bool>;
@@ -37,7 +37,7 @@ pub struct Sample {
     pub space: Option<u32>,
     pub pages: Vec<u32>,
     /// Null for a page that has none.
-    pub prints: Vec<Option<Print>>,
+    pub prints: Vec<Option<Fingerprint>>,
 }
 
 /// Key of the hashes: 128 random bits in hexadecimal digits, generated for each list.
@@ -67,7 +67,7 @@ pub fn fetch(
     server: &mut Server,
     secret: &Secret,
     samples: &[&Sample],
-) -> Result<Vec<Vec<Option<Print>>>, Failure> {
+) -> Result<Vec<Vec<Option<Fingerprint>>>, Failure> {
     let files: Vec<_> = samples
         .iter()
         .map(|sample| (&sample.file, &sample.pages))
@@ -83,8 +83,8 @@ pub fn fetch(
 }
 
 /// The fingerprints in an answer; `None` if it is malformed.
-fn parse(answer: &Value, samples: &[&Sample]) -> Option<Vec<Vec<Option<Print>>>> {
-    let prints = Vec::<Vec<Option<Print>>>::deserialize(&answer["prints"]).ok()?;
+fn parse(answer: &Value, samples: &[&Sample]) -> Option<Vec<Vec<Option<Fingerprint>>>> {
+    let prints = Vec::<Vec<Option<Fingerprint>>>::deserialize(&answer["prints"]).ok()?;
     let mut pairs = prints.iter().zip(samples);
     let is_complete =
         prints.len() == samples.len() && pairs.all(|(of, sample)| of.len() == sample.pages.len());
@@ -100,9 +100,9 @@ pub fn spread(hot: &[(u32, u8)]) -> Vec<u32> {
 }
 
 /// Whether the pages of a file are equal on both servers; `None` if too few can be compared.
-pub fn agree(here: &[Option<Print>], there: &[Option<Print>]) -> Option<bool> {
+pub fn agree(here: &[Option<Fingerprint>], there: &[Option<Fingerprint>]) -> Option<bool> {
     let both = here.iter().zip(there);
-    let both: Vec<(&Print, &Print)> = both
+    let both: Vec<(&Fingerprint, &Fingerprint)> = both
         .filter_map(|(here, there)| here.as_ref().zip(there.as_ref()))
         .collect();
     if both.len() < MIN_COMPARED {
@@ -130,7 +130,7 @@ pub fn misunderstood() -> Failure {
 mod tests {
     use super::*;
 
-    fn prints(of: impl Fn(u64) -> [u64; LENGTHS]) -> Vec<Option<Print>> {
+    fn prints(of: impl Fn(u64) -> [u64; LENGTHS]) -> Vec<Option<Fingerprint>> {
         let print = |n| Some(of(n).map(|hash| format!("{hash:016x}")));
         (0..10).map(print).collect()
     }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::look::Seen;
+use super::probe::NodeState;
 use crate::observe::Observer;
 use crate::support::failure::Failure;
 
 /// Polling interval.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A server without an answer for this long has left. The limit is shorter than for one that catches up.
-const GONE_AFTER: Duration = Duration::from_secs(30);
+const GONE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until the server is in step and at most this many seconds behind, excluding a configured delay. `say` gets the
 /// awaited condition whenever it changes.
@@ -27,8 +27,8 @@ pub fn until_in_step(
     let mut answered = begin;
     let mut said = None;
     loop {
-        let words = match observer.server().and_then(Seen::of) {
-            Ok(Seen { membership, .. }) => {
+        let words = match observer.server().and_then(NodeState::of) {
+            Ok(NodeState { membership, .. }) => {
                 answered = Instant::now();
                 let near = membership.late_s().is_some_and(|late| late <= max_lag_s);
                 if membership.in_step && near {
@@ -42,7 +42,7 @@ pub fn until_in_step(
             }
         };
         let failed = |what: String| Err(Failure::step(format!("it was changed, {what}: {words}")));
-        if answered.elapsed() > GONE_AFTER {
+        if answered.elapsed() > GONE_TIMEOUT {
             return failed("but has left".to_owned());
         }
         if begin.elapsed() > limit {
@@ -55,7 +55,7 @@ pub fn until_in_step(
             say(&words);
             said = Some(words);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

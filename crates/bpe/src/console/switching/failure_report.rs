@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::change::Row;
 use crate::change::disable;
-use crate::change::enable::Places;
+use crate::change::enable::Locations;
 use crate::connect::Address;
 use crate::connect::server::Server;
 use crate::console::events::Level;
@@ -18,13 +18,13 @@ use crate::console::watched::Watched;
 use crate::support::failure::Failure;
 
 /// Timeout for a server's first byte.
-const GREETING: Duration = Duration::from_secs(3);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Adds the server's state to the failure, and returns whether the server is gone. `remains`: where to search for
 /// leftovers, if the change did more than set variables.
 pub fn after_failure(
     watched: &Watched,
-    remains: Option<Places>,
+    remains: Option<Locations>,
     mut failure: Failure,
 ) -> (Failure, bool) {
     match watched.open() {
@@ -34,8 +34,8 @@ pub fn after_failure(
             } else {
                 ""
             };
-            if let Some(places) = remains {
-                watched.look_for_remains(places);
+            if let Some(locations) = remains {
+                watched.look_for_remains(locations);
             }
             let is_gone = is_gone(&watched.target().address);
             if is_gone {
@@ -72,12 +72,12 @@ fn is_gone(address: &Address) -> bool {
     let greets = |mut stream: Box<dyn Read>| stream.read(&mut [0]);
     let greeting = match address {
         Address::Socket(path) => at_once(path).and_then(|stream| {
-            stream.set_read_timeout(Some(GREETING))?;
+            stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
             greets(Box::new(stream))
         }),
         Address::Tcp { host, port } => {
-            within((host.as_str(), *port), GREETING).and_then(|stream| {
-                stream.set_read_timeout(Some(GREETING))?;
+            within((host.as_str(), *port), GREETING_TIMEOUT).and_then(|stream| {
+                stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
                 greets(Box::new(stream))
             })
         }
@@ -116,8 +116,8 @@ fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStrea
 }
 
 /// Logs the leftovers of an interrupted change once the server is back.
-pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
-    match disable::plan(server, places, false) {
+pub fn note_remains(watched: &Watched, server: &mut Server, locations: &Locations) {
+    match disable::plan(server, locations, false) {
         Ok(undo) if undo.is_empty() => {
             watched.note(Level::Info, "nothing remains of the interrupted change".to_owned());
         }
@@ -130,7 +130,7 @@ pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
             ),
         ),
         // Gone again: retry when it is back.
-        Err(_) if server.value("SELECT 1").is_err() => watched.look_for_remains(places.clone()),
+        Err(_) if server.value("SELECT 1").is_err() => watched.look_for_remains(locations.clone()),
         Err(failure) => watched.note(
             Level::Warning,
             format!("cannot find out what remains of the interrupted change: {}", failure.what),

@@ -1,8 +1,8 @@
 //! Changes of a comparison on a server, and their restoration: after the last slice, after a failure, and on a panic.
 
 use super::checks::{BYPASS, Checked, TIMEOUT};
+use super::options::CompareOptions;
 use super::schedule::Side;
-use super::wish::Wish;
 use crate::connect::plain;
 use crate::connect::server::Server;
 use crate::observe::{Observer, Sample};
@@ -13,7 +13,7 @@ use crate::support::quote::{readable, sql_value};
 const MARGIN: u64 = 5;
 
 /// The server's variables while a comparison changes them. Dropping it restores them.
-pub struct Held<'a> {
+pub struct SavedSettings<'a> {
     observer: &'a mut Observer,
     bypass: &'static str,
     timeout: u64,
@@ -21,7 +21,7 @@ pub struct Held<'a> {
     to_put_back: Vec<(&'static str, String)>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> SavedSettings<'a> {
     /// Prepares the server, without starting bypass.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl<'a> Held<'a> {
     pub fn take(
         observer: &'a mut Observer,
         checked: &Checked,
-        wish: &Wish,
+        wish: &CompareOptions,
     ) -> Result<Self, Failure> {
         let mut held = Self {
             observer,
@@ -143,7 +143,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SavedSettings<'_> {
     fn drop(&mut self) {
         // Does nothing after `put_back`.
         if let Err(why) = self.try_to_put_back() {

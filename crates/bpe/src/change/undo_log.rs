@@ -1,4 +1,4 @@
-//! Undo journal: completed actions with their inverse, undone newest first, and the connection for that. The failure
+//! Undo undo_log: completed actions with their inverse, undone newest first, and the connection for that. The failure
 //! may have broken the old connection.
 
 use std::time::{Duration, Instant};
@@ -25,12 +25,12 @@ pub struct Undone {
 }
 
 #[derive(Default)]
-pub struct Journal {
+pub struct UndoLog {
     step: usize,
     entries: Vec<Entry>,
 }
 
-impl Journal {
+impl UndoLog {
     /// Assigns later notes to this step.
     pub fn begin(&mut self, step: usize) {
         self.step = step;
@@ -65,7 +65,7 @@ impl Journal {
 
     /// Undoes all actions, continuing after failures, and returns each result. Actions that others depend on also stay
     /// if `connection` leaves a statement running.
-    pub fn roll_back(self, server: &mut Server, connection: &Connection) -> Vec<Undone> {
+    pub fn roll_back(self, server: &mut Server, connection: &Reconnection) -> Vec<Undone> {
         let mut all = !connection.leaves_a_statement();
         let entries = self.entries.into_iter().rev();
         entries
@@ -99,21 +99,22 @@ pub type Reopen<'a> = &'a dyn Fn() -> Result<Server, Failure>;
 
 /// State of the connection after a failure.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Connection {
+pub enum Reconnection {
     /// The original connection still works.
-    Kept,
+    Unchanged,
     /// It was lost and replaced by a new one.
-    Anew(Lost),
+    Replaced(Lost),
     /// Replaced, but the server still executes the lost connection's statement, or does not answer whether it does.
-    AnewBeside(Lost),
+    ReplacedWhileBusy(Lost),
     /// It was lost, and logging in again failed for this reason.
-    Gone(Lost, String),
+    Failed(Lost, String),
 }
 
-impl Connection {
+impl Reconnection {
     /// The message about it; `None` if nothing was lost.
     pub fn in_words(&self) -> Option<String> {
-        let (Self::Anew(lost) | Self::AnewBeside(lost) | Self::Gone(lost, _)) = self else {
+        let (Self::Replaced(lost) | Self::ReplacedWhileBusy(lost) | Self::Failed(lost, _)) = self
+        else {
             return None;
         };
         let lost = match lost {
@@ -123,8 +124,8 @@ impl Connection {
             Lost::Closed => "the connection was lost: the last statement may have taken effect",
         };
         Some(match self {
-            Self::Gone(_, why) => format!("{lost}; logging in once more failed: {why}"),
-            Self::AnewBeside(_) => format!(
+            Self::Failed(_, why) => format!("{lost}; logging in once more failed: {why}"),
+            Self::ReplacedWhileBusy(_) => format!(
                 "{lost}; logged in once more; that statement was told to stop and has not: it may still redo what is \
                  undone now, so check again later"
             ),
@@ -134,19 +135,19 @@ impl Connection {
 
     /// Whether a new connection replaced the lost one.
     pub fn is_another(&self) -> bool {
-        matches!(self, Self::Anew(_) | Self::AnewBeside(_))
+        matches!(self, Self::Replaced(_) | Self::ReplacedWhileBusy(_))
     }
 
     /// Whether the server may still execute a statement that would redo what the rollback undoes.
     pub fn leaves_a_statement(&self) -> bool {
-        matches!(self, Self::AnewBeside(_))
+        matches!(self, Self::ReplacedWhileBusy(_))
     }
 }
 
 /// Ensures a connection for the rollback: logs in again if the original is lost.
-pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
+pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Reconnection {
     if server.lost().is_none() && server.value("SELECT 1").is_ok() {
-        return Connection::Kept;
+        return Reconnection::Unchanged;
     }
     let lost = server.lost().unwrap_or(Lost::Closed);
     match reopen() {
@@ -155,12 +156,12 @@ pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
             let has_ended = again.end_statement_of(server);
             *server = again;
             if has_ended {
-                Connection::Anew(lost)
+                Reconnection::Replaced(lost)
             } else {
-                Connection::AnewBeside(lost)
+                Reconnection::ReplacedWhileBusy(lost)
             }
         }
-        Err(failure) => Connection::Gone(lost, failure.what),
+        Err(failure) => Reconnection::Failed(lost, failure.what),
     }
 }
 

@@ -14,7 +14,7 @@ const NEWS: u64 = 3600;
 
 /// The recovered cache of the previous process. Page counts are approximate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct Persisted {
     /// Pages that are served now, or once their file is opened.
     pub pages: u64,
     /// Pages and files that were not proven equal to the data files.
@@ -23,7 +23,7 @@ pub struct Kept {
     pub lost_reasons: Vec<(String, String)>,
 }
 
-impl Kept {
+impl Persisted {
     /// Parses the report `summary`; absent fields count as zero. `None` if the server found no cache.
     pub fn of(summary: &Value) -> Option<Self> {
         let inherited = &summary["inherited"];
@@ -124,8 +124,8 @@ pub mod tests {
         } })
     }
 
-    fn kept(lost: &[(&str, &str)]) -> Kept {
-        Kept::of(&summary(lost)).unwrap()
+    fn kept(lost: &[(&str, &str)]) -> Persisted {
+        Persisted::of(&summary(lost)).unwrap()
     }
 
     #[test]
@@ -160,12 +160,12 @@ pub mod tests {
 
     #[test]
     fn empty_cache_has_no_sentence() {
-        assert_eq!(Kept::of(&Value::Null), None);
+        assert_eq!(Persisted::of(&Value::Null), None);
         let mut nothing = summary(&[]);
         for which in ["trusted", "left"] {
             nothing["inherited"][which]["pages"] = json!(0);
         }
-        assert_eq!(Kept::of(&nothing), None);
+        assert_eq!(Persisted::of(&nothing), None);
     }
 
     /// A plugin of another version has fields that this command ignores, or lacks some that it reads.
@@ -173,9 +173,9 @@ pub mod tests {
     fn other_versions_of_the_plugin_are_understood() {
         let mut older = summary(&[("./d/a.ibd", CHANGED)]);
         older["inherited"]["compared"] = json!({ "files": 2, "pages": 40 });
-        assert_eq!(Kept::of(&older), Some(kept(&[("./d/a.ibd", CHANGED)])));
+        assert_eq!(Persisted::of(&older), Some(kept(&[("./d/a.ibd", CHANGED)])));
         let least = json!({ "inherited": { "trusted": { "pages": 7 } } });
-        let text = Kept::of(&least).unwrap().sentence().text;
+        let text = Persisted::of(&least).unwrap().sentence().text;
         assert_eq!(
             text,
             "100 % of the cache was kept when the server was started."

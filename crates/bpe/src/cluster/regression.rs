@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::look::Seen;
+use super::probe::NodeState;
 use crate::connect::state::is_on;
 use crate::observe::{Figures, Observer};
 use crate::support::failure::Failure;
 
 /// Running threads below which nothing counts as piled up, and the factor over the previous number. Same as in `bpe compare`.
-const FEW_THREADS: f64 = 8.0;
-const PILED_UP: f64 = 2.0;
+const MIN_THREADS: f64 = 8.0;
+const MAX_THREAD_RATIO: f64 = 2.0;
 /// Minimum number of reads for a latency.
-const FEW_READS: f64 = 200.0;
+const MIN_READS: f64 = 200.0;
 /// Factor over the previous latency.
-const SLOWER: f64 = 2.0;
+const MAX_LATENCY_RATIO: f64 = 2.0;
 
 /// A server's figures over some seconds.
 #[derive(Clone, Debug)]
@@ -27,12 +27,12 @@ pub struct Window {
     /// Mean over the seconds.
     pub threads_running: f64,
     /// At the end of the window.
-    pub seen: Seen,
+    pub seen: NodeState,
 }
 
 /// The figure in which a server is worse.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Worse {
+pub struct Regression {
     /// `restart`, `state`, `replication`, `lag`, `errors`, `threads`, `cache-latency` or `data-latency`.
     pub figure: &'static str,
     pub text: String,
@@ -59,7 +59,7 @@ impl Window {
             let last = observer.sample()?;
             threads.push(last.number("threads_running"));
             if begin.elapsed() >= length {
-                let seen = Seen::of(observer.server()?)?;
+                let seen = NodeState::of(observer.server()?)?;
                 return Ok(Self {
                     figures: Figures::between(&first, &last),
                     threads_running: threads.iter().sum::<f64>() / threads.len() as f64,
@@ -71,8 +71,8 @@ impl Window {
 }
 
 /// The figure in which the server is worse; `None` if there is none. `on`: the server was switched on, or changed while on.
-pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Option<Worse> {
-    let worse = |figure, text: String| Some(Worse { figure, text });
+pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Option<Regression> {
+    let worse = |figure, text: String| Some(Regression { figure, text });
     let (was, is) = (&before.figures, &after.figures);
     if is.uptime_s < was.uptime_s {
         return worse(
@@ -117,16 +117,16 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
         );
     }
     let (threads, usual) = (after.threads_running, before.threads_running);
-    if threads >= FEW_THREADS && threads > PILED_UP * usual {
+    if threads >= MIN_THREADS && threads > MAX_THREAD_RATIO * usual {
         return worse(
             "threads",
             format!("{threads:.0} threads run at a time, {usual:.0} before"),
         );
     }
-    let many = |figures: &Figures, rate: f64| rate * figures.interval_s >= FEW_READS;
+    let many = |figures: &Figures, rate: f64| rate * figures.interval_s >= MIN_READS;
     if let (true, Some(cache), Some(data)) = (on, &is.cache_read_us, &is.data_read_us) {
         let of_both = many(is, is.cache_reads_per_s) && many(is, is.data_reads_per_s);
-        if of_both && cache.p50 > SLOWER * data.p50 {
+        if of_both && cache.p50 > MAX_LATENCY_RATIO * data.p50 {
             return worse(
                 "cache-latency",
                 format!(
@@ -138,7 +138,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
     }
     if let (Some(earlier), Some(later)) = (&was.data_read_us, &is.data_read_us) {
         let of_both = many(was, was.data_reads_per_s) && many(is, is.data_reads_per_s);
-        if of_both && later.p95 > SLOWER * earlier.p95 {
+        if of_both && later.p95 > MAX_LATENCY_RATIO * earlier.p95 {
             return worse(
                 "data-latency",
                 format!(
@@ -166,7 +166,7 @@ mod tests {
         Window {
             figures: of,
             threads_running: 4.0,
-            seen: Seen {
+            seen: NodeState {
                 membership: replica(1, 9),
                 warmth: Warmth::default(),
             },

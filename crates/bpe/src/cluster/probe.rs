@@ -3,25 +3,25 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::group::Known;
+use super::group::GroupMember;
 use super::membership::Membership;
 use super::warmth::Warmth;
 use crate::connect::Target;
 use crate::connect::server::Server;
-use crate::connect::servers_file::Named;
+use crate::connect::servers_file::ListedServer;
 use crate::support::failure::{Exit, Failure};
 
 /// Answer timeout.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State of a server that answered.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct NodeState {
     pub membership: Membership,
     pub warmth: Warmth,
 }
 
-impl Seen {
+impl NodeState {
     /// # Errors
     /// When the server does not answer.
     pub fn of(server: &mut Server) -> Result<Self, Failure> {
@@ -41,11 +41,14 @@ pub struct Node {
 }
 
 /// Combines the servers with their polled states.
-pub fn known<'a>(nodes: &'a [Node], seen: &'a [Result<Seen, Failure>]) -> Vec<Known<'a>> {
+pub fn known<'a>(
+    nodes: &'a [Node],
+    seen: &'a [Result<NodeState, Failure>],
+) -> Vec<GroupMember<'a>> {
     nodes
         .iter()
         .zip(seen)
-        .map(|(node, seen)| Known {
+        .map(|(node, seen)| GroupMember {
             name: &node.name,
             cluster: node.cluster.as_deref(),
             membership: seen.as_ref().ok().map(|seen| &seen.membership),
@@ -57,7 +60,7 @@ pub fn known<'a>(nodes: &'a [Node], seen: &'a [Result<Seen, Failure>]) -> Vec<Kn
 ///
 /// # Errors
 /// When an option file or an address cannot be used, or two servers have the same name.
-pub fn nodes(servers: &[Named]) -> Result<Vec<Node>, Failure> {
+pub fn nodes(servers: &[ListedServer]) -> Result<Vec<Node>, Failure> {
     servers
         .iter()
         .map(|server| {
@@ -73,7 +76,7 @@ pub fn nodes(servers: &[Named]) -> Result<Vec<Node>, Failure> {
 
 /// Polls all servers, and returns results in the order of `nodes`. A server without a complete answer within `patience`
 /// counts as unreachable.
-pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> {
+pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<NodeState, Failure>> {
     let (said, answers) = mpsc::channel();
     let deadline = Instant::now() + patience;
     for (number, node) in nodes.iter().enumerate() {
@@ -84,12 +87,12 @@ pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> 
             .name("look".into())
             .spawn(move || {
                 let seen = Server::open(&mut target, Some(patience))
-                    .and_then(|mut server| Seen::of(&mut server));
+                    .and_then(|mut server| NodeState::of(&mut server));
                 let _ = said.send((number, seen));
             });
     }
     drop(said);
-    let mut all: Vec<Option<Result<Seen, Failure>>> = nodes.iter().map(|_| None).collect();
+    let mut all: Vec<Option<Result<NodeState, Failure>>> = nodes.iter().map(|_| None).collect();
     while all.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         match answers.recv_timeout(left) {

@@ -11,7 +11,7 @@ use super::error::Refusal;
 use super::watched::Watched;
 
 /// The experience: generates load on one server, and may turn its switch.
-pub trait Guest: Send + Sync {
+pub trait ConsoleExtension: Send + Sync {
     /// The server that it works on.
     fn server(&self) -> &Arc<Watched>;
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::waiting;
-use super::worse::{self, Window};
+use super::catch_up;
+use super::regression::{self, Window};
 use crate::connect::Target;
 use crate::observe::Observer;
 use crate::support::failure::Failure;
 
 /// Settings of the turn.
-pub struct Turn<'a> {
+pub struct NodeChange<'a> {
     /// The change leaves the extension on.
     pub is_on: bool,
     /// Length of each measurement.
@@ -22,12 +22,12 @@ pub struct Turn<'a> {
     pub to_the_end: bool,
 }
 
-impl Turn<'_> {
+impl NodeChange<'_> {
     /// Runs the turn. `say` gets the progress. Returns the measurement after the change.
     ///
     /// # Errors
     /// The change failed, the server left the cluster, or its figures got worse.
-    pub fn take(
+    pub fn run(
         &self,
         target: Target,
         patience: Duration,
@@ -42,7 +42,7 @@ impl Turn<'_> {
         observer.disconnect();
         say("waiting until it is in step");
         let mut waiting = |words: &str| say(&format!("waiting until it is in step: {words}"));
-        waiting::until_in_step(
+        catch_up::until_in_step(
             &mut observer,
             self.max_lag_s,
             self.wait,
@@ -56,7 +56,7 @@ impl Turn<'_> {
             failure.what = format!("it was changed, but then: {}", failure.what);
             failure
         })?;
-        match worse::judge(&before, &after, self.is_on, self.max_lag_s) {
+        match regression::judge(&before, &after, self.is_on, self.max_lag_s) {
             Some(worse) => Err(Failure::step(format!(
                 "it was changed and is worse off: {}",
                 worse.text

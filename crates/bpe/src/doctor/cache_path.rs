@@ -10,18 +10,18 @@ use crate::installation::disk;
 use crate::support::quote::{shell, shell_path};
 use crate::support::size::human;
 
-pub struct Look {
+pub struct PathCheck {
     pub findings: Vec<Finding>,
     /// The directory for the benchmark, as this command reaches it.
     pub usable: Option<PathBuf>,
 }
 
 /// Checks a cache path for a cache of `share` bytes. `data` is the data directory as this command reaches it.
-pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> Look {
+pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> PathCheck {
     let mut findings = Vec::new();
     let seen = process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
     let shown = path.display();
-    let stop = |findings: Vec<Finding>| Look {
+    let stop = |findings: Vec<Finding>| PathCheck {
         findings,
         usable: None,
     };
@@ -113,7 +113,7 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
         findings.extend(another_disk(&folder, data, path));
         findings.extend(data_direct(data));
     }
-    Look { findings, usable }
+    PathCheck { findings, usable }
 }
 
 /// The directory that contains the cache file, as the server names it.
@@ -238,7 +238,7 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn level(look: &Look, topic: &str) -> Option<Level> {
+    fn level(look: &PathCheck, topic: &str) -> Option<Level> {
         look.findings
             .iter()
             .find(|finding| finding.topic == topic)

@@ -3,11 +3,11 @@
 use crate::support::failure::Failure;
 
 /// Maximum number of pairs; more would not improve the result.
-const MOST_PAIRS: f64 = 500.0;
+const MAX_PAIRS: f64 = 500.0;
 
 /// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct CompareOptions {
     pub pairs: usize,
     /// Seconds per slice, of which the first is not counted; at least 2.
     pub slice: u64,
@@ -17,14 +17,14 @@ pub struct Wish {
     pub refill: bool,
 }
 
-impl Wish {
+impl CompareOptions {
     /// # Errors
     /// The duration allows more pairs than the maximum.
     pub fn new(minutes: f64, slice: u64, limit: f64, refill: bool) -> Result<Self, Failure> {
         let pairs = (minutes * 60.0 / (2 * slice) as f64).floor().max(1.0);
-        if pairs > MOST_PAIRS {
+        if pairs > MAX_PAIRS {
             return Err(Failure::usage(format!(
-                "that is {pairs} pairs; {MOST_PAIRS} are enough for every purpose"
+                "that is {pairs} pairs; {MAX_PAIRS} are enough for every purpose"
             ))
             .advise("choose a larger --slice, or fewer --minutes"));
         }
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn pairs_follow_from_minutes() {
         let pairs = |minutes, slice| {
-            let wish = Wish::new(minutes, slice, 50.0, true);
+            let wish = CompareOptions::new(minutes, slice, 50.0, true);
             wish.map(|wish| wish.pairs).ok()
         };
         assert_eq!(pairs(10.0, 10), Some(30));

@@ -17,7 +17,7 @@ use crate::connect::process::Process;
 use crate::support::files::{self, Directory};
 
 /// Kinds of files on the cache disks: the cache, the data for a restart of the host, and its incomplete version.
-const ON_DISK: [&str; 3] = ["cache", "image", "image-new"];
+const DISK_SUFFIXES: [&str; 3] = ["cache", "image", "image-new"];
 
 /// Existing files that belong to the server's user. `folders`: directories in `bpe_path`; `memory`: `bpe_persist_path`.
 pub fn find(process: &Process, folders: &[PathBuf], memory: &Path) -> Vec<PathBuf> {
@@ -27,7 +27,7 @@ pub fn find(process: &Process, folders: &[PathBuf], memory: &Path) -> Vec<PathBu
     let kept = ["arena", "files"].map(|kind| memory.join(format!("{stem}.{kind}")));
     let caches = folders
         .iter()
-        .flat_map(|folder| ON_DISK.map(|kind| folder.join(format!("{stem}.{kind}"))));
+        .flat_map(|folder| DISK_SUFFIXES.map(|kind| folder.join(format!("{stem}.{kind}"))));
     caches
         .chain(kept)
         .filter(|path| opened(process, path).is_ok())
