@@ -52,7 +52,7 @@ pub fn of(wish: &CompareOptions, serving: Option<&Figures>, rows: &[Row]) -> Vec
             .to_owned()
     });
     notes.push(
-        "1 extent of 64 is read from the data disk on both sides, so that latencies can be notifier: serving loses 1.6 % of its hits \
+        "1 extent of 64 is read from the data disk on both sides, so that latencies can be told: serving loses 1.6 % of its hits \
          by that"
             .to_owned(),
     );

@@ -103,7 +103,7 @@ fn share(part: f64, of: f64) -> String {
 
 const DEVICES: [Column; 7] = [
     ("Cache file", 0, |row| text(row, "path")),
-    ("TopState", 14, |row| text(row, "state")),
+    ("State", 14, |row| text(row, "state")),
     ("Size", 9, |row| bytes(row, "bytes")),
     ("Read", 9, |row| bytes(row, "bytes_read")),
     ("Written", 9, |row| bytes(row, "bytes_written")),
