@@ -9,7 +9,7 @@ use crate::support::{notifier, terminal};
 /// Asks the administrator to confirm. `yes` skips the question.
 ///
 /// # Errors
-/// ExistingFile is no terminal.
+/// There is no terminal.
 pub fn confirmed(yes: bool) -> Result<bool, Failure> {
     if yes {
         return Ok(true);
@@ -26,7 +26,7 @@ pub fn confirmed(yes: bool) -> Result<bool, Failure> {
 /// Shows the plan and executes it after a confirmation. A plan without steps needs none.
 ///
 /// # Errors
-/// ExistingFile is no terminal, or a step failed.
+/// There is no terminal, or a step failed.
 pub fn apply(plan: Plan, server: &mut Server, target: &Target, yes: bool) -> Result<Exit, Failure> {
     terminal::say!("{plan}");
     if plan.is_empty() {

@@ -25,7 +25,7 @@ pub enum DigestPart {
     /// Folders and option files.
     Files,
     /// What the server was before.
-    InstallState,
+    Record,
     /// The words that are shown.
     Plan,
 }

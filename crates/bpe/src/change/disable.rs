@@ -107,7 +107,7 @@ pub fn plan(
         .map(|process| CacheLocation::of(server, process, record.as_ref(), &variables))
         .unwrap_or_default();
     let pool_now = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
-    // CacheLocation files of an earlier process. While the plugin is loaded they are in use.
+    // Cache files of an earlier process. While the plugin is loaded they are in use.
     let left = match known.filter(|_| !loaded) {
         Some(process) => cache.left(process),
         None => Vec::new(),
@@ -125,7 +125,7 @@ pub fn plan(
     digest.add(DigestPart::Pool, &pool_now);
     digest.add(DigestPart::Files, &(&snippet, &left));
     digest.add(
-        DigestPart::InstallState,
+        DigestPart::Record,
         &record.clone().map(InstallState::nameless),
     );
     let is_nothing = record.is_none()

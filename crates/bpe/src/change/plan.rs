@@ -141,7 +141,7 @@ pub struct Plan {
     steps: Vec<Step>,
     /// Digest of the facts behind the plan.
     pub digest: Digest,
-    /// StateFile and contents of the server's record. Steps may change it.
+    /// The server's state file and its record. Steps may change it.
     record: Option<(StateFile, Option<InstallState>)>,
     /// Runs after the last step succeeded.
     end: Option<Work>,

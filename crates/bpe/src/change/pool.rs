@@ -50,7 +50,7 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
     if wanted == pool.size {
         return Ok(());
     }
-    // InstallState it before the change, so that it can always be undone.
+    // Record it before the change, so that it can always be undone.
     run.record(|record| record.lower(pool.size, wanted))?;
     if wanted == now {
         return Ok(());

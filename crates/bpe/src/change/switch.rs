@@ -50,7 +50,7 @@ pub fn plan(
         .collect();
     plan.digest.add(DigestPart::Pool, &pool);
     plan.digest.add(
-        DigestPart::InstallState,
+        DigestPart::Record,
         &record.clone().map(InstallState::nameless),
     );
     let pool_stays = |why: &str| {

@@ -1,4 +1,4 @@
-//! Undo undo_log: completed actions with their inverse, undone newest first, and the connection for that. The failure
+//! Undo log: completed actions with their inverse, undone newest first, and the connection for that. The failure
 //! may have broken the old connection.
 
 use std::time::{Duration, Instant};

@@ -21,7 +21,7 @@ pub enum Found {
     #[serde(rename = "better")]
     Better,
     #[serde(rename = "worse")]
-    Regression,
+    Worse,
     #[serde(rename = "no difference")]
     NoDifference,
     #[serde(rename = "too few pairs")]
@@ -112,7 +112,7 @@ impl Row {
                 } else if (interval.middle > 0.0) == figure.more_is_better {
                     Found::Better
                 } else {
-                    Found::Regression
+                    Found::Worse
                 }
             }
             _ => Found::TooFewPairs,
@@ -227,7 +227,7 @@ impl Comparison {
         );
         match self.verdict {
             Found::Better => format!("the extension helps: {amount} than in bypass"),
-            Found::Regression => format!("the extension does harm: {amount} than in bypass"),
+            Found::Worse => format!("the extension does harm: {amount} than in bypass"),
             Found::NoDifference => {
                 "no difference in statements per second that is larger than chance".to_owned()
             }
@@ -293,7 +293,7 @@ impl Comparison {
 fn word(found: Found) -> &'static str {
     match found {
         Found::Better => "better",
-        Found::Regression => "worse",
+        Found::Worse => "worse",
         Found::NoDifference => "no difference",
         Found::TooFewPairs => "too few pairs",
     }
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(statements.bypass, Some(1998.0));
         assert!((statements.percent.unwrap() - 95.3).abs() < 0.1);
         let worse = &super::rows(&pairs(20, 1000.0, 2000.0))[0];
-        assert_eq!(worse.found, Found::Regression);
+        assert_eq!(worse.found, Found::Worse);
         assert_eq!(worse.differences.len(), 20);
     }
 

@@ -1,4 +1,4 @@
-//! InstallState of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
+//! Record of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
 //! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. Only this user may enter the directory. A
 //! record contains no secrets.
 

@@ -3,8 +3,9 @@
 //!
 //! [`plan`] reads the server's state with the help of [`checks`], and refuses impossible requests before any change.
 //! [`crate::change`] executes the [`steps`], and undoes all of them if one fails. If the hooks cannot see the server's
-//! native asynchronous I/O, [`native_aio`] offers to disable it for the next start. A [`crate::installation::install_state::InstallState`] keeps the original state for `bpe disable`. A repeated run
-//! changes only differences.
+//! native asynchronous I/O, [`native_aio`] offers to disable it for the next start. The record
+//! ([`crate::installation::install_state`]) keeps the original state for `bpe disable`. A repeated run changes only
+//! differences.
 
 use std::path::PathBuf;
 

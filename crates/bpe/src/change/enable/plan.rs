@@ -165,7 +165,7 @@ pub fn make(
         &(pool, pool_now, request.keep_pool, expected),
     );
     see_files(digest, &facts, &(&folders, permanent_differs));
-    digest.add(DigestPart::InstallState, &seen.nameless());
+    digest.add(DigestPart::Record, &seen.nameless());
 
     let is_nothing = copy.is_none()
         && loaded

@@ -1,4 +1,4 @@
-//! TopState of `bpe top`: all data that a frame is drawn from.
+//! State of `bpe top`: all data that a frame is drawn from.
 
 use std::collections::VecDeque;
 use std::time::Instant;
