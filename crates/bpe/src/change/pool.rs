@@ -84,7 +84,7 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
 }
 
 fn undo(run: &mut Run<'_>, before: u64) {
-    run.note(
+    run.add_undo(
         format!("innodb_buffer_pool_size is {} again", human(before)),
         move |server| pool::resize(server, before).map(drop),
     );

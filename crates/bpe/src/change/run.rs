@@ -241,21 +241,21 @@ impl<'a> Run<'a> {
     }
 
     /// Adds an undo entry. `undone` names its result.
-    pub fn note(
+    pub fn add_undo(
         &mut self,
         undone: impl Into<String>,
         undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
     ) {
-        self.undo_log.note(undone, undo);
+        self.undo_log.push(undone.into(), false, Box::new(undo));
     }
 
     /// Adds an undo entry that runs only if all later entries succeeded.
-    pub fn note_needed(
+    pub fn add_needed_undo(
         &mut self,
         undone: impl Into<String>,
         undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
     ) {
-        self.undo_log.note_needed(undone, undo);
+        self.undo_log.push(undone.into(), true, Box::new(undo));
     }
 
     /// Reports the result of an action. A removal collects failures and goes on.
@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Failure> {
         let result = self.sql(sql);
         if result.is_ok() || self.server.is_outcome_unknown() {
-            self.note(undone, move |server: &mut Server| {
+            self.add_undo(undone, move |server: &mut Server| {
                 match server.execute(&undo) {
                     // The plugin is gone, and its variables with it.
                     Err(error) if error_code(&error) != UNKNOWN_VARIABLE => Err(plain(&error)),
@@ -322,13 +322,16 @@ impl<'a> Run<'a> {
         )
     }
 
-    /// Replaces a file of the server in a directory that only root may change. The old file stays until the change ends.
+    /// Replaces a file of the server in a directory that only root may change. The old file stays until the change ends, for
+    /// an undo entry with this text. `is_needed` as in [`UndoLog::push`].
     pub fn replace(
         &mut self,
         process: &Process,
         path: &Path,
         contents: &[u8],
-    ) -> Result<Rc<Replaced>, Failure> {
+        undone: &str,
+        is_needed: bool,
+    ) -> Result<(), Failure> {
         let replaced = process.directory_of(path).and_then(|(folder, name)| {
             let replaced = folder.replace(name, contents, 0o644);
             replaced.map_err(|error| error.to_string())
@@ -337,7 +340,10 @@ impl<'a> Run<'a> {
             .map_err(|why| Failure::step(format!("cannot write {}: {why}", path.display())))?;
         let replaced = Rc::new(replaced);
         self.replaced.push(Rc::clone(&replaced));
-        Ok(replaced)
+        let undo = move |_: &mut Server| replaced.put_back().map_err(|error| error.to_string());
+        self.undo_log
+            .push(undone.to_owned(), is_needed, Box::new(undo));
+        Ok(())
     }
 
     /// Contents of the record.
@@ -364,7 +370,7 @@ impl<'a> Run<'a> {
                 None => place.remove(),
             };
             let undone = "record of previous values put back";
-            self.undo_log.note_needed(undone, undo);
+            self.undo_log.push(undone.to_owned(), true, Box::new(undo));
             self.record_is_noted = true;
         }
         let record = record.get_or_insert_default();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::connect::server::{Lost, Server};
 use crate::support::failure::Failure;
 
-type Undo = Box<dyn FnOnce(&mut Server) -> Result<(), String>>;
+pub type Undo = Box<dyn FnOnce(&mut Server) -> Result<(), String>>;
 
 struct Entry {
     step: usize,
@@ -31,30 +31,14 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// Assigns later notes to this step.
+    /// Assigns later entries to this step.
     pub fn begin(&mut self, step: usize) {
         self.step = step;
     }
 
-    /// Records an action. `undone` describes the result of undoing it.
-    pub fn note(
-        &mut self,
-        undone: impl Into<String>,
-        undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
-    ) {
-        self.keep(undone.into(), false, Box::new(undo));
-    }
-
-    /// Like [`note`](Self::note), for an action that all later ones depend on. It is not undone if undoing any of those failed.
-    pub fn note_needed(
-        &mut self,
-        undone: impl Into<String>,
-        undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
-    ) {
-        self.keep(undone.into(), true, Box::new(undo));
-    }
-
-    fn keep(&mut self, undone: String, is_needed: bool, undo: Undo) {
+    /// Records an action. `undone` describes the result of undoing it. If `is_needed`, all later actions depend on it, and it
+    /// is not undone if undoing any of those failed.
+    pub fn push(&mut self, undone: String, is_needed: bool, undo: Undo) {
         self.entries.push(Entry {
             step: self.step,
             undone,

@@ -52,10 +52,7 @@ impl NodeChange<'_> {
         say(&format!("watching it for {seconds} s"));
         let ends = || self.to_the_end || !(self.interrupted)();
         let after = Window::of(&mut observer, self.watch, &|| !ends());
-        let after = after.map_err(|mut failure| {
-            failure.what = format!("it was changed, but then: {}", failure.what);
-            failure
-        })?;
+        let after = after.map_err(|failure| failure.about("it was changed, but then"))?;
         match regression::judge(&before, &after, self.is_on, self.max_lag_s) {
             Some(worse) => Err(Failure::step(format!(
                 "it was changed and is worse off: {}",

@@ -106,11 +106,8 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Resul
     for number in &order {
         let node = &nodes[*number];
         let mut server = open(node)?;
-        let named = |mut failure: Failure| {
-            failure.what = format!("{}: {}", node.name, failure.what);
-            failure
-        };
-        let plan = (change.plan)(&mut server, *number).map_err(named)?;
+        let plan =
+            (change.plan)(&mut server, *number).map_err(|failure| failure.about(&node.name))?;
         let role = seen[*number].as_ref().map(|seen| seen.membership.words());
         say!("\n{} ({})", node.name, role.unwrap_or_default());
         say!("{plan}");
@@ -174,10 +171,7 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Resul
 }
 
 fn open(node: &Node) -> Result<Server, Failure> {
-    Server::log_in(&mut node.target.clone()).map_err(|mut failure| {
-        failure.what = format!("{}: {}", node.name, failure.what);
-        failure
-    })
+    Server::log_in(&mut node.target.clone()).map_err(|failure| failure.about(&node.name))
 }
 
 /// The requested group and the order of its members.

@@ -121,7 +121,8 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
     }))
 }
 
-fn typed(text: &str) -> Value {
+/// A setting as JSON: a number, if it is one.
+pub fn typed(text: &str) -> Value {
     text.parse::<u64>()
         .map_or_else(|_| text.into(), Value::from)
 }

@@ -137,11 +137,7 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
             "watch_s must be 2 to 3600, and max_lag_s a number of seconds",
         ));
     }
-    let title = match (request.action, request.uninstall) {
-        (Action::On, _) => "Switching on",
-        (Action::Off, false) => "Switching off",
-        (Action::Off, true) => "Uninstalling",
-    };
+    let title = request.action.title(request.uninstall);
     let task = Task {
         id: format!("cluster {cluster}"),
         server: String::new(),

@@ -61,6 +61,13 @@ impl Failure {
         Self::new(Exit::Failed, what)
     }
 
+    /// Puts the name of the thing that failed before the message.
+    #[must_use]
+    pub fn about(mut self, name: &str) -> Self {
+        self.what = format!("{name}: {}", self.what);
+        self
+    }
+
     #[must_use]
     pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());

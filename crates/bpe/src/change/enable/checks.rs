@@ -335,21 +335,12 @@ pub fn permanence(
     let process = match process {
         Ok(process) => process,
         Err(why) => {
-            return Permanence::ByHand {
-                why: why.clone(),
-                early_load: None,
-                place: ByHand::default(),
-            };
+            return by_hand(why.clone(), None, ByHand::default());
         }
     };
     let options = ServerOptions::read(process, server.flavour, server.version);
-    let name = |folder: &Path| folder.join(SNIPPET);
     if let Some(why) = of_others(process, &options) {
-        return Permanence::ByHand {
-            why,
-            early_load: None,
-            place: ByHand::default(),
-        };
+        return by_hand(why, None, ByHand::default());
     }
     let early_load = options.early_load().map(str::to_owned);
     let dropped = options.early_plugins_to_drop().join(", ");
@@ -364,16 +355,18 @@ pub fn permanence(
         sets.or_else(|| options.files.files.first().cloned())
     };
     if let (Some(suffix), None) = (&options.suffix, &locations.conf_dir) {
-        return Permanence::ByHand {
-            why: format!(
-                "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
-            ),
+        let why = format!(
+            "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
+        );
+        let suffix = Some(suffix.clone());
+        return by_hand(
+            why,
             early_load,
-            place: ByHand {
+            ByHand {
                 file: file(),
-                suffix: Some(suffix.clone()),
+                suffix,
             },
-        };
+        );
     }
     let folder = match (&locations.conf_dir, options.snippet_folder()) {
         (Some(folder), _) => {
@@ -387,57 +380,67 @@ pub fn permanence(
         }
         (None, Some(folder)) => folder.to_path_buf(),
         (None, None) => {
-            return Permanence::ByHand {
-                why: "the server's option files include no folder".to_owned(),
+            let (why, suffix) = ("the server's option files include no folder", None);
+            return by_hand(
+                why.to_owned(),
                 early_load,
-                place: ByHand {
+                ByHand {
                     file: file(),
-                    suffix: None,
+                    suffix,
                 },
-            };
+            );
         }
     };
-    let by_hand = |why: String| Permanence::ByHand {
-        why,
-        early_load: early_load.clone(),
-        place: ByHand {
-            file: Some(name(&folder)),
-            suffix: None,
-        },
-    };
+    let path = folder.join(SNIPPET);
     let may_write = process
         .directory(&folder)
         .and_then(|folder| folder.may_write().map_err(|error| error.to_string()));
-    if let Err(why) = may_write {
-        return by_hand(format!("cannot write to {}: {why}", folder.display()));
+    let obstacle = match (may_write, snippet::look(process, &path)) {
+        (Err(why), _) => Some(format!("cannot write to {}: {why}", folder.display())),
+        (_, Ok(ExistingFile::Nothing | ExistingFile::Ours(_))) => None,
+        (_, Ok(ExistingFile::Foreign)) => Some(format!(
+            "{} is there, and `bpe enable` has not written it",
+            path.display()
+        )),
+        (_, Err(why)) => Some(format!("{}: {why}", path.display())),
+    };
+    if let Some(why) = obstacle {
+        let (file, suffix) = (Some(path), None);
+        return by_hand(why, early_load, ByHand { file, suffix });
     }
-    match snippet::look(process, &name(&folder)) {
-        Ok(ExistingFile::Nothing | ExistingFile::Ours(_)) => {}
-        Ok(ExistingFile::Foreign) => {
-            return by_hand(format!(
-                "{} is there, and `bpe enable` has not written it",
-                name(&folder).display()
-            ));
-        }
-        Err(why) => return by_hand(format!("{}: {why}", name(&folder).display())),
-    }
-    let path = name(&folder);
     let overridable = match server.flavour {
         Flavour::MariaDb => "innodb_buffer_pool_size",
         Flavour::MySql => "early_plugin_load",
     };
-    if let Some(file) = options.overridden_by(overridable, &path) {
-        notes.push(format!(
-            "{} sets {overridable} after {} is read and wins at the next start: change it there",
+    notes.extend(overridden_by_file(&options, overridable, &path));
+    notes.extend(overridden_by_command_line(process, overridable));
+    Permanence::Snippet { path, early_load }
+}
+
+fn by_hand(why: String, early_load: Option<String>, place: ByHand) -> Permanence {
+    Permanence::ByHand {
+        why,
+        early_load,
+        place,
+    }
+}
+
+/// The note about an option file that overrides this option of the snippet at `path`.
+pub fn overridden_by_file(options: &ServerOptions, name: &str, path: &Path) -> Option<String> {
+    options.overridden_by(name, path).map(|file| {
+        format!(
+            "{} sets {name} after {} is read and wins at the next start: change it there",
             file.display(),
             path.display()
-        ));
-    }
-    if process.option(overridable).is_some() {
-        notes.push(format!(
-            "{overridable} stands on the server's command line and wins at the next start: \
-             change it there"
-        ));
-    }
-    Permanence::Snippet { path, early_load }
+        )
+    })
+}
+
+/// The note about a command line that overrides this option.
+pub fn overridden_by_command_line(process: &Process, name: &str) -> Option<String> {
+    process.option(name).map(|_| {
+        format!(
+            "{name} stands on the server's command line and wins at the next start: change it there"
+        )
+    })
 }

@@ -3,8 +3,6 @@
 //! The server reads the option only at start, and this command restarts nothing. So it writes the option and asks for a
 //! restart. `bpe enable` continues after the restart; `bpe disable` removes the file and thus the option.
 
-use std::path::Path;
-
 use super::checks::{self, Permanence};
 use super::options::Locations;
 use crate::change::{Kind, Plan, Row, Step, title};
@@ -46,7 +44,10 @@ pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>,
         format!("{}.", refusal.missing),
         format!("{}.", refusal.remedy),
     ];
-    plan.notes.extend(overridden(server, &process, &path));
+    let options = ServerOptions::read(&process, server.flavour, server.version);
+    let overridden = checks::overridden_by_command_line(&process, OPTION);
+    plan.notes
+        .extend(overridden.or_else(|| checks::overridden_by_file(&options, OPTION, &path)));
     let there = snippet::there(&process, &path);
     let text = snippet::without_native_aio(there.as_deref(), &snippet::of_server(&process));
     let Some(text) = text else {
@@ -66,10 +67,8 @@ pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>,
             record.native_aio_off = true;
             record.snippet = Some(path.clone());
         })?;
-        let old = run.replace(&process, &path, text.as_bytes())?;
-        run.note("option file put back", move |_| {
-            old.put_back().map_err(|error| error.to_string())
-        });
+        let undone = "option file put back";
+        run.replace(&process, &path, text.as_bytes(), undone, false)?;
         run.tell(format!("wrote {}", path.display()));
         Ok(())
     }));
@@ -78,21 +77,4 @@ pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>,
         Ok(())
     });
     Ok(Some(plan))
-}
-
-/// A setting that would override the option at the next start.
-fn overridden(server: &Server, process: &Process, path: &Path) -> Option<String> {
-    if process.option(OPTION).is_some() {
-        return Some(format!(
-            "{OPTION} stands on the server's command line and wins at the next start: change it there"
-        ));
-    }
-    let options = ServerOptions::read(process, server.flavour, server.version);
-    options.overridden_by(OPTION, path).map(|file| {
-        format!(
-            "{} sets {OPTION} after {} is read and wins at the next start: change it there",
-            file.display(),
-            path.display()
-        )
-    })
 }

@@ -50,7 +50,7 @@ pub fn folder(facts: &Arc<Facts>, folder: PathBuf) -> Step {
             .make_directory(&folder)
             .map_err(|why| Failure::step(format!("cannot make {}: {why}", folder.display())))?;
         let made = folder.clone();
-        run.note_needed(format!("folder {} removed", folder.display()), move |_| {
+        run.add_needed_undo(format!("folder {} removed", folder.display()), move |_| {
             process.remove_directory(&made)
         });
         run.tell(format!("made {}", folder.display()));
@@ -73,15 +73,16 @@ pub fn library(facts: &Arc<Facts>, copy: LibraryCopy) -> Step {
         let library = library::read(&copy.from).map_err(|error| {
             Failure::step(format!("cannot write {}: {error}", copy.place.display()))
         })?;
-        let old = run.replace(process, &copy.place, &library)?;
-        let undo = move |_: &mut Server| old.put_back().map_err(|error| error.to_string());
+        let undone = match copy.replaces {
+            true => "previous library put back",
+            false => "library removed",
+        };
+        run.replace(process, &copy.place, &library, undone, !copy.replaces)?;
         run.tell(format!("wrote {}", copy.place.display()));
-        if copy.replaces {
-            run.note("previous library put back", undo);
-            return Ok(());
+        match copy.replaces {
+            true => Ok(()),
+            false => run.record(|record| record.library = Some(copy.place)),
         }
-        run.note_needed("library removed", undo);
-        run.record(|record| record.library = Some(copy.place))
     })
 }
 
@@ -104,7 +105,7 @@ pub fn install(facts: &Arc<Facts>) -> Step {
             Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
         });
         if result.is_ok() || run.server.is_outcome_unknown() {
-            run.note("plugin uninstalled", |server: &mut Server| {
+            run.add_undo("plugin uninstalled", |server: &mut Server| {
                 let state = server.plugin_state();
                 let undone = state.and_then(|state| match state {
                     Some(_) => server.execute("UNINSTALL PLUGIN bpe"),
@@ -253,10 +254,8 @@ pub fn permanent(facts: &Arc<Facts>, option_file: &str, kept: Option<String>) ->
         let record = run.recorded();
         let text = facts.snippet(&record, record.pool_after);
         let (text, is_proven) = text.proven_text(facts.flavour).map_err(Failure::step)?;
-        let old = run.replace(process, path, text.as_bytes())?;
-        run.note("option file put back", move |_| {
-            old.put_back().map_err(|error| error.to_string())
-        });
+        let undone = "option file put back";
+        run.replace(process, path, text.as_bytes(), undone, false)?;
         run.record(|record| record.snippet = Some(path.clone()))?;
         run.tell(format!(
             "wrote {}{}",
@@ -345,7 +344,7 @@ pub fn views() -> Step {
                     "views made: {}; an account that reads them needs SELECT on bpe.* and PROCESS on *.*",
                     views::list()
                 ));
-                run.note("views dropped", move |server: &mut Server| {
+                run.add_undo("views dropped", move |server: &mut Server| {
                     views::remove(server, with_schema).map(drop)
                 });
             }

@@ -102,10 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Adds the server to a failure.
 fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     let whose = format!("{end} ({})", target.address);
-    move |mut failure| {
-        failure.what = format!("{whose}: {}", failure.what);
-        failure
-    }
+    move |failure| failure.about(&whose)
 }
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {

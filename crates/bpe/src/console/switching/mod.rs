@@ -45,11 +45,7 @@ pub fn begin(
     let plan = plan.map_err(|failure| server.without_answer(failure));
     let plan = tied(plan, request.digest.as_deref())?;
     watched.wait_for_changes(&mut server);
-    let title = match (request.action, request.uninstall) {
-        (Action::On, _) => "Switching on",
-        (Action::Off, false) => "Switching off",
-        (Action::Off, true) => "Uninstalling",
-    };
+    let title = request.action.title(request.uninstall);
     let mut work = RunningTask::begin(
         &console.tasks,
         watched,

@@ -23,6 +23,17 @@ pub enum Action {
     Off,
 }
 
+impl Action {
+    /// The title of a task. `uninstall` as in [`Request`].
+    pub fn title(self, uninstall: bool) -> &'static str {
+        match (self, uninstall) {
+            (Self::On, _) => "Switching on",
+            (Self::Off, false) => "Switching off",
+            (Self::Off, true) => "Uninstalling",
+        }
+    }
+}
+
 /// Request of a page.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

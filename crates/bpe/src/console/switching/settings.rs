@@ -9,7 +9,7 @@ use interface::variables::{self, settings};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::details::TABLES;
+use super::super::details::{TABLES, typed};
 use super::values::bytes;
 use crate::change::{Kind, Plan, Reopen, Step};
 use crate::connect::server::Server;
@@ -143,10 +143,7 @@ pub fn apply(
     })?;
     let applied = names.into_iter().map(|name| {
         let text = now.get(name).map_or("", String::as_str);
-        let value = text
-            .parse::<u64>()
-            .map_or_else(|_| text.into(), Value::from);
-        (name.to_owned(), value)
+        (name.to_owned(), typed(text))
     });
     Ok(Applied {
         applied: applied.collect(),

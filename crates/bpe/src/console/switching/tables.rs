@@ -4,11 +4,9 @@ use interface::tables::{Action, Rules};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::details::rules_of;
+use super::super::details::{TABLES, rules_of};
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
-
-const VARIABLE: &str = "bpe_tables";
 
 /// Request of a page.
 #[derive(Debug, Deserialize)]
@@ -54,7 +52,7 @@ pub fn wanted(server: &mut Server, request: &Request) -> Result<Map<String, Valu
     let text = rules.with(&request.schema, &request.table, action);
     let text =
         text.map_err(|why| Failure::refused(format!("the rules were not changed: {why}")))?;
-    Ok(Map::from_iter([(VARIABLE.to_owned(), Value::String(text))]))
+    Ok(Map::from_iter([(TABLES.to_owned(), Value::String(text))]))
 }
 
 #[cfg(test)]
