@@ -9,10 +9,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use interface::left_out;
 
-/// Parts, by the words that the page translates.
+/// Topics of a plan, by the words that the page translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum DigestPart {
+pub enum Topic {
     /// What is asked for.
     Request,
     /// Which server answers there.
@@ -32,11 +32,11 @@ pub enum DigestPart {
 
 #[derive(Debug, Default)]
 pub struct Digest {
-    parts: Vec<(DigestPart, u64)>,
+    parts: Vec<(Topic, u64)>,
 }
 
 impl Digest {
-    pub fn add(&mut self, part: DigestPart, what: &impl Debug) {
+    pub fn add(&mut self, part: Topic, what: &impl Debug) {
         // The hasher has fixed keys, so all processes compute the same hash.
         let mut hasher = DefaultHasher::new();
         format!("{what:?}").hash(&mut hasher);
@@ -54,7 +54,7 @@ impl Digest {
     }
 
     /// Parts that differ from the shown plan.
-    pub fn differing(&self, shown: &str) -> Vec<DigestPart> {
+    pub fn differing(&self, shown: &str) -> Vec<Topic> {
         let shown: Vec<_> = shown.split('.').collect();
         if left_out!("plan-that-was-shown") {
             return Vec::new();
@@ -70,7 +70,7 @@ impl Digest {
             }
         }
         if differing.is_empty() && shown.len() != self.parts.len() {
-            differing.push(DigestPart::Plan);
+            differing.push(Topic::Plan);
         }
         differing
     }
@@ -82,9 +82,9 @@ mod tests {
 
     fn digest(size: u64, path: &str) -> Digest {
         let mut digest = Digest::default();
-        digest.add(DigestPart::Settings, &size);
-        digest.add(DigestPart::Files, &path);
-        digest.add(DigestPart::Settings, &"more");
+        digest.add(Topic::Settings, &size);
+        digest.add(Topic::Files, &path);
+        digest.add(Topic::Settings, &"more");
         digest
     }
 
@@ -92,15 +92,15 @@ mod tests {
     fn the_same_is_the_same_and_parts_tell_what_is_not() {
         let shown = digest(1, "/a").text();
         assert!(digest(1, "/a").differing(&shown).is_empty());
-        assert_eq!(digest(2, "/a").differing(&shown), [DigestPart::Settings]);
-        assert_eq!(digest(1, "/b").differing(&shown), [DigestPart::Files]);
+        assert_eq!(digest(2, "/a").differing(&shown), [Topic::Settings]);
+        assert_eq!(digest(1, "/b").differing(&shown), [Topic::Files]);
         assert_eq!(digest(2, "/b").differing(&shown).len(), 2);
         // Texts that are no digest of this kind of plan.
         assert!(!digest(1, "/a").differing("").is_empty());
         assert!(!digest(1, "/a").differing("Settings-0").is_empty());
         assert_eq!(
             digest(1, "/a").differing(&format!("{shown}.Pool-0")),
-            [DigestPart::Plan]
+            [Topic::Plan]
         );
     }
 }

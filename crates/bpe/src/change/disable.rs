@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::change::digest::DigestPart;
+use crate::change::digest::Topic;
 use crate::change::enable::{self, Locations};
 use crate::change::views;
 use crate::change::{Kind, Plan, Row, Run, Step, pool, title};
@@ -116,18 +116,12 @@ pub fn plan(
     let mut plan =
         Plan::new(Kind::Remove, title(server, known)).with_record(place.clone(), record.clone());
     let digest = &mut plan.digest;
-    digest.add(DigestPart::Server, &(&place, known.is_some()));
-    digest.add(
-        DigestPart::Plugin,
-        &((loaded, plugin_row, function_row), &views),
-    );
-    digest.add(DigestPart::Settings, &(&variables, &persisted));
-    digest.add(DigestPart::Pool, &pool_now);
-    digest.add(DigestPart::Files, &(&snippet, &left));
-    digest.add(
-        DigestPart::Record,
-        &record.clone().map(InstallState::nameless),
-    );
+    digest.add(Topic::Server, &(&place, known.is_some()));
+    digest.add(Topic::Plugin, &((loaded, plugin_row, function_row), &views));
+    digest.add(Topic::Settings, &(&variables, &persisted));
+    digest.add(Topic::Pool, &pool_now);
+    digest.add(Topic::Files, &(&snippet, &left));
+    digest.add(Topic::Record, &record.clone().map(InstallState::nameless));
     let is_nothing = record.is_none()
         && !(loaded || plugin_row || function_row)
         && views.is_empty()

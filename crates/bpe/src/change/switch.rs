@@ -4,7 +4,7 @@
 
 use interface::variables;
 
-use super::digest::DigestPart;
+use super::digest::Topic;
 use super::{Kind, Plan, Row, Step, pool, title};
 
 use crate::change::enable::{self, Locations};
@@ -12,6 +12,7 @@ use crate::connect::maintenance::check_may_set;
 use crate::connect::process::Process;
 use crate::connect::server::Server;
 use crate::connect::state::wait_until_active;
+use crate::installation::disk;
 use crate::installation::install_state::{InstallState, StateFile};
 use crate::installation::pool::{Pool, expected_memory};
 use crate::support::failure::Failure;
@@ -43,16 +44,14 @@ pub fn plan(
     let pool = Pool::of(server)?;
     let name = title(server, process.as_ref());
     let mut plan = Plan::new(Kind::Set, name).with_record(place.clone(), record.clone());
-    plan.digest.add(DigestPart::Server, &place);
+    plan.digest.add(Topic::Server, &place);
     let seen: Vec<_> = variables::rebuilding()
         .chain(["bpe_enabled"])
         .map(now)
         .collect();
-    plan.digest.add(DigestPart::Pool, &pool);
-    plan.digest.add(
-        DigestPart::Record,
-        &record.clone().map(InstallState::nameless),
-    );
+    plan.digest.add(Topic::Pool, &pool);
+    plan.digest
+        .add(Topic::Record, &record.clone().map(InstallState::nameless));
     let pool_stays = |why: &str| {
         format!(
             "innodb_buffer_pool_size stays at {}: {why}",
@@ -61,7 +60,7 @@ pub fn plan(
     };
     let switched = |value| Row::setting("bpe_enabled", Some(&now("bpe_enabled")), value);
     if !on {
-        plan.digest.add(DigestPart::Settings, &seen);
+        plan.digest.add(Topic::Settings, &seen);
         let rows = was_on.then(|| switched("OFF"));
         plan.add(Step::new("switch off", rows.into_iter().collect(), |run| {
             run.sql("SET GLOBAL bpe_enabled = OFF")?;
@@ -102,7 +101,7 @@ pub fn plan(
     let settings: Vec<_> = settings
         .filter(|(_, value, before)| value != before)
         .collect();
-    plan.digest.add(DigestPart::Settings, &(seen, &settings));
+    plan.digest.add(Topic::Settings, &(seen, &settings));
     let changes = !was_on || !settings.is_empty();
     if was_on && changes {
         plan.notes
@@ -159,15 +158,15 @@ fn check_path(
     size: u64,
     notes: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    let missing = enable::check_paths(server, process, path, size, notes)?;
-    match missing.first() {
-        None => Ok(()),
-        Some(folder) => Err(
-            Failure::refused(format!("{} does not exist", folder.display())).advise(format!(
-                "make it for the server's user: sudo install -d -m 700 -o {} {}",
-                shell(&process.user_name()),
-                shell_path(folder)
-            )),
-        ),
-    }
+    let paths = disk::split(path).map_err(|why| Failure::usage(format!("the path: {why}")))?;
+    let missing = enable::check_paths(server, process, &paths, size, notes)?;
+    let Some(folder) = missing.first() else {
+        return Ok(());
+    };
+    let refused = Failure::refused(format!("{} does not exist", folder.display()));
+    Err(refused.advise(format!(
+        "make it for the server's user: sudo install -d -m 700 -o {} {}",
+        shell(&process.user_name()),
+        shell_path(folder)
+    )))
 }

@@ -15,6 +15,7 @@ use super::regression::Window;
 use super::topology_check;
 use crate::change::{Plan, confirmed};
 use crate::connect::server::Server;
+use crate::connect::servers_file::ListedServer;
 use crate::support::failure::{Exit, Failure};
 use crate::support::notifier::{self, Notifier};
 use crate::support::terminal::say;
@@ -79,7 +80,13 @@ impl RollingReport {
 ///
 /// # Errors
 /// The reason for stopping, with the servers changed and not reached.
-pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &Change<'_>) -> Result<Exit, Failure> {
+pub fn run(
+    servers: &[ListedServer],
+    pace: &Pace,
+    yes: bool,
+    change: &Change<'_>,
+) -> Result<Exit, Failure> {
+    let nodes = &probe::nodes(servers)?;
     let seen = probe::at_all(nodes, probe::ANSWER_TIMEOUT);
     // A server that does not answer may belong to any cluster, unless the file names one.
     let elsewhere = |node: &Node| match (&pace.cluster, &node.cluster) {

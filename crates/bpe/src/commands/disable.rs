@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use crate::change::enable::Locations;
 use crate::change::{Plan, apply, disable};
-use crate::cluster::probe;
 use crate::cluster::rolling::{self, Change, Pace};
 use crate::connect::server::Server;
 use crate::connect::{self, servers_file};
@@ -48,7 +47,7 @@ impl Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
-        let nodes = probe::nodes(&servers_file::read(file)?)?;
+        let servers = servers_file::read(file)?;
         let change = Change {
             is_on: false,
             revert: format!(
@@ -57,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             ),
             plan: &|server, _| args.plan(server),
         };
-        return Ok(rolling::run(&nodes, &args.pace, args.yes, &change)?.into());
+        return Ok(rolling::run(&servers, &args.pace, args.yes, &change)?.into());
     }
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;

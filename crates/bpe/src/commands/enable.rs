@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::change::apply;
-use crate::change::enable::{self, Locations, Request};
-use crate::cluster::probe;
+use crate::change::enable::{self, DesiredOptions, Locations, Request};
 use crate::cluster::rolling::{self, Change, Pace};
 use crate::connect::server::Server;
 use crate::connect::{self, servers_file};
@@ -34,7 +33,6 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
         let servers = servers_file::read(file)?;
-        let nodes = probe::nodes(&servers)?;
         let change = Change {
             is_on: true,
             revert: format!("bpe disable --all {}", shell_path(file)),
@@ -45,15 +43,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                     size: named.size.or(all.size),
                     ..all.clone()
                 };
-                enable::plan(server, &request, &args.locations)
+                enable::plan(server, &DesiredOptions::of(&request)?, &args.locations)
             },
         };
-        return Ok(rolling::run(&nodes, &args.pace, args.yes, &change)?.into());
+        return Ok(rolling::run(&servers, &args.pace, args.yes, &change)?.into());
     }
-    args.request.check()?;
+    // Refuses invalid options without a server.
+    let desired = DesiredOptions::of(&args.request)?;
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;
-    let (plan, enables) = enable::plan_or_offer(&mut server, &args.request, &args.locations)?;
+    let (plan, enables) = enable::plan_or_offer(&mut server, &desired, &args.locations)?;
     Ok(match apply(plan, &mut server, &target, args.yes)? {
         Exit::Ok if !enables => Exit::No,
         exit => exit,

@@ -74,7 +74,7 @@ pub fn run(
         server.flavour, server.version_text, server.address
     );
     let began = Instant::now();
-    let mut run = ComparisonRun {
+    let mut run = Runner {
         wish,
         audience,
         limit: Limit::new(wish.limit),
@@ -119,7 +119,7 @@ pub fn run(
     Ok(report)
 }
 
-struct ComparisonRun<'a> {
+struct Runner<'a> {
     wish: &'a CompareOptions,
     audience: &'a mut dyn Audience,
     limit: Limit,
@@ -131,7 +131,7 @@ struct ComparisonRun<'a> {
     last: Option<Figures>,
 }
 
-impl ComparisonRun<'_> {
+impl Runner<'_> {
     /// Takes the baseline. Refuses an idle server.
     fn watch(&mut self, observer: &mut Observer) -> Result<(), Early> {
         let mut readings = vec![observer.sample()?];

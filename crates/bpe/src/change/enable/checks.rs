@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::options::{DesiredOptions, Locations};
+use super::options::Locations;
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
 use crate::connect::trust::is_usual;
@@ -169,24 +169,26 @@ pub fn library(
     }))
 }
 
-/// Whether other nodes receive copies of the server's data directory.
-pub fn is_copied(server: &mut Server) -> Result<bool, Failure> {
-    Ok(server.variable("wsrep_on")?.as_deref() == Some("ON"))
-}
-
-/// Checks every cache path as the server sees it. Returns the directories to create. `data` is the data directory;
-/// `copied` is true if other nodes receive copies of it. Hints are added to `notes`.
+/// Checks every cache path as the server sees it. `size` is in bytes, all paths together. Returns the directories to
+/// create. Hints are added to `notes`.
+///
+/// # Errors
+/// A path is unusable or lacks space.
 pub fn check_paths(
+    server: &mut Server,
     process: &Process,
-    desired: &DesiredOptions,
-    data: &str,
-    copied: bool,
+    paths: &[PathBuf],
+    size: u64,
     notes: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>, Failure> {
+    let data = server.variable("datadir")?.unwrap_or_default();
+    let data = Path::new(&data);
+    // Other nodes receive copies of the data directory.
+    let copied = server.variable("wsrep_on")?.as_deref() == Some("ON");
     let mut folders = Vec::new();
     let see = |path: &Path| process.seen(path);
-    let shares = disk::shares(desired.size, &desired.paths, see);
-    for (path, share) in desired.paths.iter().zip(shares) {
+    let shares = disk::shares(size, paths, see);
+    for (path, share) in paths.iter().zip(shares) {
         let refuse = |why: String| {
             Failure::refused(format!(
                 "--path {}: {why}; nothing was changed",
@@ -246,7 +248,7 @@ pub fn check_paths(
                  data: choose another place",
                 path.display()
             ));
-        } else if disk::share_disk(&process.seen(below), &process.seen(Path::new(data))) {
+        } else if disk::share_disk(&process.seen(below), &process.seen(data)) {
             notes.push(format!(
                 "{} is on the file system of the data directory, so pages would be read from the same disk: is the fast disk \
                  mounted there?",
@@ -261,7 +263,7 @@ pub fn check_paths(
                 human(room.total),
                 human(share)
             ))
-            .advise(if desired.paths.len() > 1 {
+            .advise(if paths.len() > 1 {
                 "free some, leave this path out, or give a smaller --size".to_owned()
             } else {
                 format!(

@@ -7,13 +7,9 @@
 //! ([`crate::installation::install_state`]) keeps the original state for `bpe disable`. A repeated run changes only
 //! differences.
 
-use std::path::PathBuf;
-
 use super::Plan;
 use crate::connect::maintenance::check_rights;
-use crate::connect::process::Process;
 use crate::connect::server::Server;
-use crate::installation::disk;
 use crate::support::failure::Failure;
 
 mod checks;
@@ -23,9 +19,9 @@ mod options;
 mod plan;
 mod steps;
 
+pub use checks::check_paths;
 pub use facts::persisted;
-use options::DesiredOptions;
-pub use options::{Locations, Request};
+pub use options::{DesiredOptions, Locations, Request};
 
 /// The plan of `bpe enable` for the server.
 ///
@@ -33,12 +29,11 @@ pub use options::{Locations, Request};
 /// Why it is impossible; nothing was changed.
 pub fn plan(
     server: &mut Server,
-    request: &Request,
+    desired: &DesiredOptions,
     locations: &Locations,
 ) -> Result<Plan, Failure> {
-    let desired = DesiredOptions::of(request)?;
     check_rights(server)?;
-    plan::make(server, &desired, request, locations)
+    plan::make(server, desired, locations)
 }
 
 /// As [`plan`], but first offers to disable native asynchronous I/O if the server needs that. The flag is `false` for
@@ -48,35 +43,12 @@ pub fn plan(
 /// As [`plan`].
 pub fn plan_or_offer(
     server: &mut Server,
-    request: &Request,
+    desired: &DesiredOptions,
     locations: &Locations,
 ) -> Result<(Plan, bool), Failure> {
-    let desired = DesiredOptions::of(request)?;
     check_rights(server)?;
-    Ok(match native_aio::offer(server, locations)? {
-        Some(offer) => (offer, false),
-        None => (plan::make(server, &desired, request, locations)?, true),
-    })
-}
-
-/// Checks the cache paths as `enable` does. Returns the directories that do not exist yet.
-///
-/// # Errors
-/// A path is unusable or lacks space.
-pub fn check_paths(
-    server: &mut Server,
-    process: &Process,
-    path: &str,
-    size: u64,
-    notes: &mut Vec<String>,
-) -> Result<Vec<PathBuf>, Failure> {
-    let desired = DesiredOptions {
-        paths: disk::split(path).map_err(|why| Failure::usage(format!("the path: {why}")))?,
-        size,
-        percent: None,
-        settings: Vec::new(),
-    };
-    let data = server.variable("datadir")?.unwrap_or_default();
-    let copied = checks::is_copied(server)?;
-    checks::check_paths(process, &desired, &data, copied, notes)
+    match native_aio::offer(server, locations)? {
+        Some(offer) => Ok((offer, false)),
+        None => Ok((plan::make(server, desired, locations)?, true)),
+    }
 }

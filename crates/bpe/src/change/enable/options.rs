@@ -44,16 +44,6 @@ pub struct Request {
     pub views: bool,
 }
 
-impl Request {
-    /// Validates the options as far as possible without a server.
-    ///
-    /// # Errors
-    /// An option is missing or invalid.
-    pub fn check(&self) -> Result<(), Failure> {
-        DesiredOptions::of(self).map(drop)
-    }
-}
-
 /// The user's options, validated as far as possible without a server.
 #[derive(Debug, Clone)]
 pub struct DesiredOptions {
@@ -64,9 +54,13 @@ pub struct DesiredOptions {
     pub percent: Option<u64>,
     /// Variables and values, in the order of setting them.
     pub settings: Vec<(&'static str, String)>,
+    pub keep_pool: bool,
+    pub views: bool,
 }
 
 impl DesiredOptions {
+    /// # Errors
+    /// An option is missing or invalid.
     pub fn of(request: &Request) -> Result<Self, Failure> {
         let (Some(path), Some(size)) = (request.path.as_deref(), request.size) else {
             return Err(Failure::usage("no path or no size is given for the cache")
@@ -105,6 +99,8 @@ impl DesiredOptions {
             size,
             percent,
             settings,
+            keep_pool: request.keep_pool,
+            views: request.views,
         })
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::checks::{self, Permanence};
 use super::facts::{Facts, Setting};
-use super::options::{DesiredOptions, Locations, Request};
+use super::options::{DesiredOptions, Locations};
 use super::steps;
-use crate::change::digest::{Digest, DigestPart};
+use crate::change::digest::{Digest, Topic};
 use crate::change::views;
 use crate::change::{Kind, Plan, pool, title};
 use crate::connect::maintenance::will_lift_read_only;
@@ -30,7 +30,6 @@ use crate::support::size::human;
 pub fn make(
     server: &mut Server,
     desired: &DesiredOptions,
-    request: &Request,
     locations: &Locations,
 ) -> Result<Plan, Failure> {
     let mut notes = Vec::new();
@@ -75,8 +74,7 @@ pub fn make(
     let data = server.variable("datadir")?.unwrap_or_default();
     let folders = match known {
         Some(process) => {
-            let copied = checks::is_copied(server)?;
-            checks::check_paths(process, desired, &data, copied, &mut notes)?
+            checks::check_paths(server, process, &desired.paths, desired.size, &mut notes)?
         }
         None => Vec::new(),
     };
@@ -87,7 +85,7 @@ pub fn make(
         .value("SELECT bpe_report('summary')")
         // Without the privilege, the function still exists.
         .is_err_and(|error| !is_denied(&error));
-    let make_views = request.views && wants_views(server, &mut record, &mut notes)?;
+    let make_views = desired.views && wants_views(server, &mut record, &mut notes)?;
     let now = server.variables("bpe\\_%")?;
     let settings = desired
         .settings
@@ -129,7 +127,7 @@ pub fn make(
         has_failed: loaded && state::state(server)?.0 == "failed",
         process: process.ok(),
     };
-    let lowered = pool.lowered_for(expected).filter(|_| !request.keep_pool);
+    let lowered = pool.lowered_for(expected).filter(|_| !desired.keep_pool);
     let option_file = facts.snippet(&record, record.pool_after.or(lowered));
     let option_file = option_file
         .proven_text(server.flavour)
@@ -151,21 +149,15 @@ pub fn make(
         ));
     }
     let digest = &mut plan.digest;
-    digest.add(DigestPart::Server, &(&place, facts.process.is_some()));
+    digest.add(Topic::Server, &(&place, facts.process.is_some()));
     let library = copy.as_ref();
     let library = library.map(|copy| (copy, stamp(&copy.from), stamp(&copy.place)));
     let rows = (!loaded, facts.stale_plugin_row, create_function);
-    digest.add(
-        DigestPart::Plugin,
-        &(library, rows, make_views, lift_read_only),
-    );
-    digest.add(DigestPart::Settings, &facts.settings);
-    digest.add(
-        DigestPart::Pool,
-        &(pool, pool_now, request.keep_pool, expected),
-    );
+    digest.add(Topic::Plugin, &(library, rows, make_views, lift_read_only));
+    digest.add(Topic::Settings, &facts.settings);
+    digest.add(Topic::Pool, &(pool, pool_now, desired.keep_pool, expected));
     see_files(digest, &facts, &(&folders, permanent_differs));
-    digest.add(DigestPart::Record, &seen.nameless());
+    digest.add(Topic::Record, &seen.nameless());
 
     let is_nothing = copy.is_none()
         && loaded
@@ -193,7 +185,7 @@ pub fn make(
     }
     plan.add(steps::settings(&facts));
     plan.add(steps::see_active());
-    if !request.keep_pool {
+    if !desired.keep_pool {
         match pool::lower(pool, expected) {
             Ok(step) => plan.add(step),
             Err(why) => plan.notes.push(why),
@@ -218,7 +210,7 @@ fn see_files(digest: &mut Digest, facts: &Facts, more: &impl Debug) {
         (Permanence::Snippet { path, .. }, Some(process)) => snippet::there(process, path),
         _ => None,
     };
-    digest.add(DigestPart::Files, &(more, &facts.permanence, there));
+    digest.add(Topic::Files, &(more, &facts.permanence, there));
 }
 
 /// Whether to create the views; an obstacle to them is no failure.

@@ -104,7 +104,7 @@ fn record(
     let began = Instant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let most = args.events.unwrap_or(MAX_EVENTS);
-    let mut report = RecordingReport::new(limit);
+    let mut report = Summary::new(limit);
     let mut stopped: Option<Instant> = None;
     loop {
         let answer = match drain.next() {
@@ -227,13 +227,13 @@ fn shell_word(text: &str) -> String {
 }
 
 /// Shows the progress of the recording.
-struct RecordingReport {
+struct Summary {
     progress: ProgressLine,
     limit: Option<Duration>,
     began: Instant,
 }
 
-impl RecordingReport {
+impl Summary {
     fn new(limit: Option<Duration>) -> Self {
         let (seconds, template) = match limit {
             Some(limit) => (

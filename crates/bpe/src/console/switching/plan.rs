@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::messages::{as_on_a_form, failure_on_a_form, on_a_form};
 use super::values::{bytes, checked};
-use crate::change::digest::DigestPart;
+use crate::change::digest::Topic;
 use crate::change::disable;
-use crate::change::enable::{self, Locations};
+use crate::change::enable::{self, DesiredOptions, Locations};
 use crate::change::{Kind, Plan, Row, switch};
 use crate::connect::plain;
 use crate::connect::server::Server;
@@ -66,7 +66,7 @@ pub struct Preview {
 #[derive(Debug, Serialize)]
 pub struct Changed {
     pub plan: Preview,
-    pub differs: Vec<DigestPart>,
+    pub differs: Vec<Topic>,
 }
 
 /// Makes the plan without changing anything.
@@ -99,7 +99,7 @@ pub fn make(
                 size: Some(CacheSize::Bytes(size)),
                 ..enable::Request::default()
             };
-            enable::plan(server, &request, locations)?
+            enable::plan(server, &DesiredOptions::of(&request)?, locations)?
         }
         (Action::Off, _) if request.uninstall => disable::plan(server, locations, false)?,
         (Action::Off, false) => {
@@ -112,10 +112,10 @@ pub fn make(
         (action, true) => switch::plan(server, action == Action::On, path, size, locations)?,
     };
     let asked = (request.action, &request.path, size, request.uninstall);
-    plan.digest.add(DigestPart::Request, &asked);
+    plan.digest.add(Topic::Request, &asked);
     let rows: Vec<_> = plan.rows().collect();
     let said = format!("{rows:?}{:?}", plan.notes);
-    plan.digest.add(DigestPart::Plan, &said);
+    plan.digest.add(Topic::Plan, &said);
     plan.notes = on_a_form(std::mem::take(&mut plan.notes));
     Ok(plan)
 }
@@ -176,7 +176,7 @@ pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Re
         Err(failure) if failure.exit == Exit::Connect => return Err(failure.into()),
         Err(failure) => Changed {
             plan: refused(&failure),
-            differs: vec![DigestPart::Plan],
+            differs: vec![Topic::Plan],
         },
     };
     Err(Refusal::conflict(
