@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::change::digest::Topic;
 use crate::change::enable::{self, Locations};
-use crate::change::views;
-use crate::change::{Kind, Plan, Row, Run, Step, pool, title};
+use crate::change::{Kind, Plan, Row, Run, Step, pool, title, views};
 use crate::connect::maintenance::check_rights;
 use crate::connect::plain;
 use crate::connect::process::Process;

@@ -13,6 +13,7 @@ pub mod enable;
 mod plan;
 pub mod pool;
 mod run;
+pub mod setting;
 pub mod switch;
 mod undo_log;
 pub mod views;

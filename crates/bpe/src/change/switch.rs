@@ -5,6 +5,7 @@
 use interface::variables;
 
 use super::digest::Topic;
+use super::setting::{Setting, set_all};
 use super::{Kind, Plan, Row, Step, pool, title};
 
 use crate::change::enable::{self, Locations};
@@ -94,37 +95,31 @@ pub fn plan(
     if let Some(process) = &process {
         check_path(server, process, &path, size, &mut plan.notes)?;
     }
+    let setting = |name, value, before| Setting {
+        name,
+        value,
+        before: Some(before),
+    };
     let wanted = [("bpe_path", path), ("bpe_size", size.to_string())];
-    let settings = wanted
-        .into_iter()
-        .map(|(name, value)| (name, value, now(name)));
-    let settings: Vec<_> = settings
-        .filter(|(_, value, before)| value != before)
-        .collect();
+    let wanted = wanted.map(|(name, value)| setting(name, value, now(name)));
+    let mut settings: Vec<_> = wanted.into_iter().filter(Setting::differs).collect();
     plan.digest.add(Topic::Settings, &(seen, &settings));
     let changes = !was_on || !settings.is_empty();
     if was_on && changes {
         plan.notes
             .push("the cache is rebuilt and starts empty".to_owned());
     }
-    let rows = settings
-        .iter()
-        .map(|(name, value, before)| Row::setting(name, Some(before), value));
+    let rows = settings.iter().map(Setting::row);
     let rows = rows.chain((!was_on).then(|| switched("ON"))).collect();
+    if changes {
+        settings.push(setting("bpe_enabled", "ON".to_owned(), "OFF".to_owned()));
+    }
     plan.add(Step::new("set and switch on", rows, move |run| {
         // Switch off first: only switching on validates the new settings at once.
         if was_on && changes {
             run.set("bpe_enabled", "OFF", "ON")?;
         }
-        for (name, value, before) in &settings {
-            run.set(name, value, before)?;
-            run.tell(format!("{name} = {value}"));
-        }
-        if changes {
-            run.set("bpe_enabled", "ON", "OFF")?;
-            run.tell("bpe_enabled = ON");
-        }
-        Ok(())
+        set_all(run, &settings)
     }));
     plan.add(Step::new("see that it is active", Vec::new(), |run| {
         wait_until_active(run.server)

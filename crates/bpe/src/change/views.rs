@@ -7,9 +7,8 @@
 use std::process::ExitCode;
 
 use crate::connect::maintenance::Maintenance;
-use crate::connect::report;
 use crate::connect::server::{Server, error_code};
-use crate::connect::{self, plain};
+use crate::connect::{self, plain, report};
 use crate::support::failure::{Exit, Failure};
 use crate::support::terminal::say;
 

@@ -1,9 +1,8 @@
 //! Preconditions of a comparison on a server. Nothing is changed here.
 
 use crate::connect::maintenance::check_may_set;
-use crate::connect::plain;
-use crate::connect::report;
 use crate::connect::server::Server;
+use crate::connect::{plain, report};
 use crate::observe::Sample;
 use crate::support::failure::Failure;
 

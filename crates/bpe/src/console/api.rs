@@ -19,10 +19,9 @@ use super::error::Refusal;
 use super::events::Event;
 use super::page::{self, Pages};
 use super::state::Console;
-use super::switching;
 use super::task::Task;
 use super::watched::{Line, Watched};
-use super::{clusters, console_extension, guard, rolling};
+use super::{clusters, console_extension, guard, rolling, switching};
 
 /// Maximum size of a request body; the largest is a file of SQL statements.
 const BODY: usize = 256 << 10;

@@ -84,14 +84,6 @@ impl ClusterChange {
 
     /// Records the end of the change.
     pub fn end(&self, result: Result<(), Failure>) {
-        let mut task = self.task();
-        task.state = match result {
-            Ok(()) => TaskState::Done,
-            Err(failure) => {
-                task.error = Some(failure.what);
-                task.advice = failure.advice;
-                TaskState::Failed
-            }
-        };
+        self.task().end(result);
     }
 }

@@ -9,6 +9,7 @@ use interface::tables::{Action, Named, Rules};
 use interface::variables;
 use serde_json::{Map, Value, json};
 
+use crate::change::setting::TABLES;
 use crate::connect::report;
 use crate::connect::server::Server;
 use crate::observe::Figures;
@@ -18,9 +19,6 @@ use crate::support::failure::Failure;
 const FRESH: Duration = Duration::from_secs(2);
 /// Maximum number of files and tables shown, most reads first.
 const MAX_ROWS: usize = 500;
-
-/// Variable with the table rules.
-pub const TABLES: &str = "bpe_tables";
 
 /// The server's table rules, or the reason why it cannot apply them.
 ///

@@ -16,8 +16,7 @@ use anyhow::Context;
 
 use crate::change::enable::Locations;
 use crate::cluster::ready::Limits;
-use crate::connect::servers_file;
-use crate::connect::{self, Target};
+use crate::connect::{self, Target, servers_file};
 use crate::support::failure::{Exit, Failure};
 use crate::support::size::CacheSize;
 use crate::support::terminal::{complain, say};

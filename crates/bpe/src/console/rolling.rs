@@ -138,21 +138,16 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
         ));
     }
     let title = request.action.title(request.uninstall);
-    let task = Task {
-        id: format!("cluster {cluster}"),
-        server: String::new(),
-        title: format!("{title}: {cluster}"),
-        state: TaskState::Running,
-        steps: order
-            .iter()
-            .map(|server| TaskStep {
-                text: server.name.clone(),
-                state: StepState::Waiting,
-            })
-            .collect(),
-        error: None,
-        advice: None,
-    };
+    let mut task = Task::new(
+        format!("cluster {cluster}"),
+        String::new(),
+        format!("{title}: {cluster}"),
+    );
+    let steps = order.iter().map(|server| TaskStep {
+        text: server.name.clone(),
+        state: StepState::Waiting,
+    });
+    task.steps = steps.collect();
     let work = console
         .rolling
         .begin(cluster, task.clone())

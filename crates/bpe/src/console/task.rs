@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::support::failure::Failure;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskState {
@@ -39,4 +41,30 @@ pub struct Task {
     pub steps: Vec<TaskStep>,
     pub error: Option<String>,
     pub advice: Option<String>,
+}
+
+impl Task {
+    /// A running task without steps. `server` is empty for a task of a cluster.
+    pub fn new(id: String, server: String, title: String) -> Self {
+        Self {
+            id,
+            server,
+            title,
+            state: TaskState::Running,
+            steps: Vec::new(),
+            error: None,
+            advice: None,
+        }
+    }
+
+    pub fn end(&mut self, result: Result<(), Failure>) {
+        self.state = match result {
+            Ok(()) => TaskState::Done,
+            Err(failure) => {
+                self.error = Some(failure.what);
+                self.advice = failure.advice;
+                TaskState::Failed
+            }
+        };
+    }
 }

@@ -52,15 +52,7 @@ impl RunningTask {
         let work = Self {
             tasks: Arc::clone(tasks),
             server: Arc::clone(server),
-            task: Task {
-                id: id.to_string(),
-                server: server.id.clone(),
-                title,
-                state: TaskState::Running,
-                steps: Vec::new(),
-                error: None,
-                advice: None,
-            },
+            task: Task::new(id.to_string(), server.id.clone(), title),
         };
         work.show();
         work
@@ -96,15 +88,7 @@ impl RunningTask {
                 (state, _) => state,
             };
         }
-        self.task.state = if failed {
-            TaskState::Failed
-        } else {
-            TaskState::Done
-        };
-        if let Err(failure) = result {
-            self.task.error = Some(failure.what);
-            self.task.advice = failure.advice;
-        }
+        self.task.end(result);
         self.show();
     }
 }

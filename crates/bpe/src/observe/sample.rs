@@ -6,9 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::histogram::{Histogram, Quantiles, Reads};
-use crate::connect::plain;
-use crate::connect::report;
 use crate::connect::server::Server;
+use crate::connect::{plain, report};
 use crate::support::failure::{Exit, Failure};
 
 /// The server's own counters used besides those of the extension.

@@ -1,11 +1,10 @@
 //! Inputs of the steps of `enable`: the server's current state and the requested settings.
 
-use interface::tables::Rules;
 use interface::untrusted::one_line;
 use interface::variables;
 
 use super::checks::{ByHand, Permanence};
-use super::options::TABLES;
+use crate::change::setting::Setting;
 use crate::connect::plain;
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
@@ -14,29 +13,6 @@ use crate::installation::pool::Pool;
 use crate::installation::server_options;
 use crate::installation::snippet::{self, Snippet};
 use crate::support::failure::Failure;
-
-/// One variable to set.
-#[derive(Debug, Clone)]
-pub struct Setting {
-    pub name: &'static str,
-    pub value: String,
-    /// Current value; `None` while the plugin is not loaded.
-    pub before: Option<String>,
-}
-
-impl Setting {
-    /// Whether the server has a different value. Rules are compared after parsing, not as texts.
-    fn differs(&self) -> bool {
-        let rules = |text: &str| Rules::parse(text, false);
-        match &self.before {
-            Some(before) if *before == self.value => false,
-            Some(before) if self.name == TABLES => {
-                rules(before).is_err() || rules(before) != rules(&self.value)
-            }
-            _ => true,
-        }
-    }
-}
 
 /// Inputs of the steps.
 pub struct Facts {
@@ -174,19 +150,6 @@ pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rules_differ_by_their_meaning() {
-        let setting = |name, before: &str| Setting {
-            name,
-            value: "exclude a.b, limit 5% c.*".to_owned(),
-            before: Some(before.to_owned()),
-        };
-        assert!(!setting(TABLES, "exclude a.b;  limit 5 % `c`.*").differs());
-        assert!(setting(TABLES, "exclude a.b").differs());
-        assert!(setting(TABLES, "no rules").differs());
-        assert!(setting("bpe_path", "exclude a.b;limit 5% c.*").differs());
-    }
 
     #[test]
     fn lines_to_write_by_hand_name_file_and_groups() {

@@ -5,18 +5,16 @@ use std::path::PathBuf;
 use interface::tables::Rules;
 use interface::untrusted::refuse_in_path;
 
+use crate::change::setting::TABLES;
 use crate::connect::process::Process;
 use crate::connect::server::Server;
-use crate::installation::disk;
 use crate::installation::install_state::InstallState;
 use crate::installation::pool::Pool;
-use crate::installation::size_percent;
+use crate::installation::{disk, size_percent};
 use crate::support::failure::Failure;
 use crate::support::size::CacheSize;
 
 const SIZE: &str = "bpe_size";
-/// Variable with the table rules.
-pub const TABLES: &str = "bpe_tables";
 
 /// The requested installation. Several commands embed these options; their own `--all` takes path and size from a file.
 #[derive(Clone, Default, clap::Args)]

@@ -8,8 +8,8 @@ use interface::untrusted::one_line;
 
 use super::checks::{LibraryCopy, Permanence};
 use super::facts::{Facts, by_hand, persisted};
-use crate::change::views;
-use crate::change::{OPTION_LINE, Row, Run, Step};
+use crate::change::setting::{self, Setting};
+use crate::change::{OPTION_LINE, Row, Run, Step, views};
 use crate::connect::plain;
 use crate::connect::server::{Flavour, Server};
 use crate::connect::state::wait_until_active;
@@ -169,10 +169,7 @@ pub fn function() -> Step {
 }
 
 pub fn settings(facts: &Arc<Facts>) -> Step {
-    let mut rows: Vec<_> = facts
-        .changes()
-        .map(|setting| Row::setting(setting.name, setting.before.as_deref(), &setting.value))
-        .collect();
+    let mut rows: Vec<_> = facts.changes().map(Setting::row).collect();
     if facts.tries_again() {
         let why = "it could not be switched on before";
         rows.push(Row::new("bpe_enabled", "ON", "OFF and ON again", why));
@@ -186,31 +183,19 @@ fn set(facts: &Facts, run: &mut Run<'_>) -> Result<(), Failure> {
     if facts.tries_again() {
         // No undo is needed, because it was not on.
         run.sql("SET GLOBAL bpe_enabled = OFF")?;
-        changes.retain(|setting| setting.name != "bpe_enabled");
-        changes.extend(facts.settings.last().cloned());
     } else if facts.rebuilds() {
         // Switch off first: only switching on validates the new settings at once.
         run.set("bpe_enabled", "OFF", "ON")?;
+    }
+    if facts.tries_again() || facts.rebuilds() {
+        changes.retain(|setting| setting.name != "bpe_enabled");
         changes.extend(facts.settings.last().cloned());
     }
-    for setting in changes {
-        let (name, value) = (setting.name, setting.value.as_str());
-        let result = match setting.before.as_deref() {
-            // The undo of a rebuild switches off first, to change the settings back.
-            Some(before) if before == value => run.set(name, value, "OFF"),
-            Some(before) => run.set(name, value, before),
-            // The undo of a fresh install removes the whole plugin; switching off first removes its data on disk.
-            None if name == "bpe_enabled" => run.set(name, value, "OFF"),
-            None => run.sql(&format!("SET GLOBAL {name} = {}", sql_value(value))),
-        };
-        result.map_err(|failure| {
-            failure.advise(
-                "fix what the message says; `bpe doctor` with the same --path and --size checks everything",
-            )
-        })?;
-        run.tell(format!("{name} = {value}"));
-    }
-    Ok(())
+    setting::set_all(run, &changes).map_err(|failure| {
+        failure.advise(
+            "fix what the message says; `bpe doctor` with the same --path and --size checks everything",
+        )
+    })
 }
 
 pub fn see_active() -> Step {

@@ -4,9 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-use crate::connect::plain;
-use crate::connect::report;
 use crate::connect::server::Server;
+use crate::connect::{plain, report};
 use crate::support::failure::Failure;
 
 /// Bytes per record, as in a trace file.

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use crate::connect::servers_file;
-use crate::connect::{self, Target};
+use crate::connect::{self, Target, servers_file};
 use crate::support::failure::Failure;
 
 /// Resolves `text`: a server of the file, a socket, or HOST:PORT.

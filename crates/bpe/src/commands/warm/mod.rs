@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::connect::report;
 use crate::connect::server::Server;
-use crate::connect::{self, Target};
+use crate::connect::{self, Target, report};
 use crate::support::failure::{Exit, Failure};
 use crate::support::interruption::Interruption;
 use crate::support::progress_line::ProgressLine;

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::fingerprints::{self, Compared, Sample, misunderstood};
 use super::lag::Lag;
 use super::list::{List, PART_FILES, Piece, Table};
-use crate::connect::report;
 use crate::connect::server::{Flavour, Server, error_code};
-use crate::connect::{Target, plain};
+use crate::connect::{Target, plain, report};
 use crate::support::failure::{Exit, Failure};
 use crate::support::quote::sql_name;
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::change::Row;
-use crate::change::disable;
 use crate::change::enable::Locations;
+use crate::change::{Row, disable};
 use crate::connect::Address;
 use crate::connect::server::Server;
 use crate::console::events::Level;

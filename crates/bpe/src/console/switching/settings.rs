@@ -9,8 +9,9 @@ use interface::variables::{self, settings};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::details::{TABLES, typed};
+use super::super::details::typed;
 use super::values::bytes;
+use crate::change::setting::TABLES;
 use crate::change::{Kind, Plan, Reopen, Step};
 use crate::connect::server::Server;
 use crate::connect::state::{is_on, state};

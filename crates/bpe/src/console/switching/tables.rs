@@ -4,7 +4,8 @@ use interface::tables::{Action, Rules};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::details::{TABLES, rules_of};
+use super::super::details::rules_of;
+use crate::change::setting::TABLES;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
 

@@ -7,10 +7,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use super::draw;
 use super::state::TopState;
 use super::view::{Table, View};
-use super::watcher;
+use super::{draw, watcher};
 use crate::observe::Observer;
 use crate::support::failure::Failure;
 use crate::support::terminal;
