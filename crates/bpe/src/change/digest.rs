@@ -13,7 +13,7 @@ use interface::left_out;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topic {
-    /// What is asked for.
+    /// The request.
     Request,
     /// Which server answers there.
     Server,

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pool_comes_back_from_every_size_it_was_given() {
+    fn every_lowered_size_restores_the_original() {
         let mut record = InstallState::default();
         assert_eq!(original(Some(&record), 1024), Ok(None));
         record.lower(1024, 1020);

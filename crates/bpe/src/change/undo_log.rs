@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_young_server_has_not_started_again() {
+    fn young_server_was_not_restarted() {
         let started = |before, now, millis| has_started(before, now, Duration::from_millis(millis));
         // The same server process, started just before or long ago.
         for (before, now, millis) in [

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_makes_the_schema_and_the_views() {
+    fn file_creates_schema_and_views() {
         let all = statements();
         assert_eq!(all[0], "CREATE SCHEMA IF NOT EXISTS bpe");
         assert_eq!(all.len(), 1 + NAMES.len());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebody_elses_is_in_the_way() {
+    fn foreign_view_blocks_creation() {
         let mut present = Present::default();
         assert_eq!(present.obstacle(), None);
         present.foreign.push("status".into());

@@ -65,7 +65,7 @@ mod tests {
     use crate::connect::Args;
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn wait_ends_at_its_limit() {
         let args = Args {
             socket: Some("/nowhere".into()),
             no_defaults: true,

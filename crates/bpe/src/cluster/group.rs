@@ -288,7 +288,7 @@ pub mod tests {
     }
 
     #[test]
-    fn two_servers_of_one_number_are_nobodys_source() {
+    fn duplicate_server_ids_give_no_source() {
         let (a, b, c) = (
             server(1, Role::Primary),
             server(1, Role::Primary),

@@ -8,7 +8,7 @@ use crate::connect::Target;
 use crate::observe::Observer;
 use crate::support::failure::Failure;
 
-/// Settings of the turn.
+/// Settings of the change of one node.
 pub struct NodeChange<'a> {
     /// The change leaves the extension on.
     pub is_on: bool,
@@ -23,7 +23,7 @@ pub struct NodeChange<'a> {
 }
 
 impl NodeChange<'_> {
-    /// Runs the turn. `say` gets the progress. Returns the measurement after the change.
+    /// Measures, changes and compares. `say` gets the progress. Returns the measurement after the change.
     ///
     /// # Errors
     /// The change failed, the server left the cluster, or its figures got worse.

@@ -119,7 +119,7 @@ mod tests {
     use crate::connect::target::tests::full;
 
     #[test]
-    fn one_that_hangs_delays_nobody_for_longer_than_that() {
+    fn hung_server_does_not_delay_the_others() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("full");
         let _both = full(&socket);

@@ -2,7 +2,7 @@
 //!
 //! Reads the state of all servers and makes every plan before the first change. Then each server is watched, changed,
 //! watched again once it is in step and not behind. The first server that fails, leaves, or has worse figures
-//! ([`regression`]) stops the change. Servers changed before stay as they are, and the report tells how to continue or
+//! ([`super::regression`]) stops the change. Servers changed before stay as they are, and the report tells how to continue or
 //! revert.
 
 use std::cell::RefCell;

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_late_or_out_of_step_holds_a_change_up() {
+    fn late_or_unsynced_server_blocks_the_change() {
         let mut late = replica(1, 9);
         assert_eq!(check("a", &late, 10.0), Ok(()));
         late.lag_s = Some(2000.0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_is_seen_in_the_roles() {
+    fn failover_changes_the_primaries() {
         let (old, follower, promoted) = (
             server(9, Role::Primary),
             replica(1, 9),

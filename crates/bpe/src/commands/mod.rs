@@ -1,8 +1,9 @@
-//! The command line of `bpe`, and the subcommands that have no room of their own.
+//! The command line of `bpe`, and the subcommands without a room.
 //!
-//! [`verify`] compares cached pages with the data files, and [`rescue`] saves those that are damaged on disk. [`warm`] keeps a
-//! standby's cache as warm as the primary's. [`recording`] is `bpe record`. [`ready`] answers load balancers. [`renamed`]
-//! explains names of earlier versions.
+//! [`enable`] and [`disable`] make plans of [`crate::change`], for one server or a cluster. [`verify`] compares cached pages
+//! with the data files, and [`rescue`] saves those that are damaged on disk. [`warm`] keeps a standby's cache as warm as the
+//! primary's. [`recording`] is `bpe record`. [`ready`] answers load balancers. [`renamed`] explains names of earlier
+//! versions.
 
 use std::process::ExitCode;
 

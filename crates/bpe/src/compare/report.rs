@@ -73,7 +73,7 @@ pub struct Comparison {
     pub ended: Ended,
     /// Why it ended early.
     pub why: Option<String>,
-    /// What is found of the statements per second.
+    /// Result for the statements per second.
     pub verdict: Found,
     pub pairs: u64,
     pub pairs_wanted: u64,

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_overwritten_and_nothing_else() {
+    fn only_the_password_is_overwritten() {
         let mut arguments = *b"bpe\0-psecret\0--password=secret\0secret\0my-secret\0-h\0secrets\0";
         overwrite(&mut arguments, b"secret");
         assert_eq!(
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_where_arguments_lie() {
+    fn kernel_reports_argument_addresses() {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let range = argument_addresses(&stat).unwrap();
         let length: usize = std::env::args_os().map(|arg| arg.len() + 1).sum();

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told() {
+    fn wrong_lines_are_reported() {
         assert!(matches!(parse_line("[client"), Line::Wrong(_)));
         assert!(matches!(parse_line("!includedirs /x"), Line::Wrong(_)));
     }
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn world_writable_files_are_ignored_and_told() {
+    fn world_writable_files_are_ignored_and_reported() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let main = write(folder.path(), "my.cnf", "[client]\nuser=a\n");

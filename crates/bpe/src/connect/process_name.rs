@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_a_server_is_none() {
+    fn program_with_a_server_argument_is_no_server() {
         let runs = |program: &str, arguments: &[&str]| {
             let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
             runs_server(Path::new(program), &arguments)

@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_told_apart() {
+    fn servers_are_identified() {
         for (text, comment, flavour, wanted) in [
             (
                 "10.11.19-MariaDB-0+deb12u1",
@@ -882,7 +882,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_lost_with_what_is_not_the_servers_word() {
+    fn non_server_error_loses_the_connection() {
         let io = |kind| loss(&mysql::Error::IoError(io::Error::from(kind)));
         assert_eq!(io(io::ErrorKind::WouldBlock), Some(Lost::Unanswered));
         assert_eq!(io(io::ErrorKind::BrokenPipe), Some(Lost::Closed));
@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_interrupted_may_have_been_done() {
+    fn interrupted_statement_has_unknown_outcome() {
         let closed = io::Error::from(io::ErrorKind::UnexpectedEof);
         assert!(may_have_been_done(&closed.into()));
         for code in [1053, 1317, 1927, 1969, 3169] {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_for_everybody() {
+    fn readable_file_with_passwords_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("servers.toml");
         fs::write(&path, "[[server]]\nname = 'a'\npassword = 'p'\n").unwrap();

@@ -1,6 +1,5 @@
-//! How the command finds and reaches a server. It accepts the options, option files and environment variables of the
-//! `mysql` and `mariadb` clients, with the same names and the same precedence: command line, option files, environment,
-//! defaults.
+//! Address and credentials of a server. Accepts the options, option files and environment variables of the `mysql` and
+//! `mariadb` clients, with the same names and the same precedence: command line, option files, environment, defaults.
 //!
 //! Not supported: `~/.mylogin.cnf`, whose obfuscation is specific to MySQL, and the server's RSA key, which TLS replaces.
 //!

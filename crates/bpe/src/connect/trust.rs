@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_of_another_user_is_refused_in_words() {
+    fn peer_of_another_user_is_refused_with_a_message() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();

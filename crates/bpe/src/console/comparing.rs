@@ -31,7 +31,7 @@ pub struct Request {
     limit_percent: Option<f64>,
 }
 
-/// A comparison under way, or the last one.
+/// The running or the last comparison.
 #[derive(Clone, Default, Serialize)]
 pub struct Comparing {
     pub running: bool,
@@ -43,7 +43,7 @@ pub struct Comparing {
     /// Why there was none.
     pub error: Option<String>,
     pub advice: Option<String>,
-    /// What was found so far.
+    /// Result so far.
     pub found: Option<Comparison>,
 }
 

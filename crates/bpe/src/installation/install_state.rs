@@ -1,4 +1,4 @@
-//! Record of the changes that `enable` made to a server, for `disable`: one small JSON file per server, in
+//! State file: the record of what `enable` changed on a server, for `disable`. One small JSON file per server, in
 //! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. Only this user may enter the directory. A
 //! record contains no secrets.
 

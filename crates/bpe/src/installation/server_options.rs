@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_snippet_is_nobodys_wish() {
+    fn own_snippet_is_no_foreign_setting() {
         let root = debian();
         let folder = root.path().join("etc/mysql/mariadb.conf.d");
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();

@@ -304,7 +304,7 @@ fn disks_and_what_went_wrong() {
 }
 
 #[test]
-fn files_that_somebody_else_seems_to_write_to() {
+fn suspended_files_are_explained() {
     let row = json!({
         "file": "./d/t.ibd", "why": "it had 1 bytes and has 2 now", "suspended_s": 150, "compared_pages": null, "rest_s": 90,
         "latest_s": null,

@@ -7,7 +7,7 @@ use super::sample::Sample;
 
 /// Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
 ///
-/// The latency of InnoDB's own pool is not among them: nobody times it, neither InnoDB nor the hooks, which only see what
+/// The latency of InnoDB's own pool is not among them: neither InnoDB nor the hooks measure it, because the hooks only see what
 /// misses it. Its share of the reads is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
@@ -38,7 +38,7 @@ pub struct Figures {
     pub innodb_reads_per_s: f64,
     /// Of them, those of which the extension has seen neither a hit nor a read of the data file.
     pub unseen_reads_per_s: f64,
-    /// Of all page requests, those that the pool answered; `None` if there were none.
+    /// Share of page requests that the pool answered; `None` if there were none.
     pub pool_hit_percent: Option<f64>,
     /// Of the reads that the cache was asked for in this interval; `None` if there were none.
     pub hit_ratio_percent: Option<f64>,
@@ -85,7 +85,7 @@ pub struct Figures {
     /// Offers turned away because bpe_daily_write_limit was used up.
     pub write_limit_rejected_per_s: f64,
     pub lock_accesses_per_s: f64,
-    /// Of the accesses to locks of instances, those that found it held; `None` if there were none.
+    /// Share of accesses to instance locks that found the lock held; `None` if there were none.
     pub lock_wait_percent: Option<f64>,
 
     pub device_errors: u64,

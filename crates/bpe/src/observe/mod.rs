@@ -2,7 +2,10 @@
 //!
 //! `bpe status`, `bpe top`, the console and `bpe-lab` show these figures and compute no rates themselves. A reading
 //! takes a few short statements, `SHOW GLOBAL STATUS`, a report and one `SELECT`. So every reader costs the server next
-//! to nothing. [`explain`] puts the figures into words.
+//! to nothing.
+//!
+//! Reading order: `sample`, `histogram`, `figures` and `waits` (numbers); `sentence`, [`persisted`], `rules` and [`explain`]
+//! (words); [`status`] and [`top`] (subcommands).
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_once_it_came() {
+    fn interruption_ends_the_wait() {
         let one = Interruption(Arc::default());
         let began = Instant::now();
         one.wait(Duration::from_millis(50));

@@ -1,11 +1,13 @@
-//! Verifies that unit tests detect each check that is left out on purpose.
+//! Mutation test of this crate: removes each check in [`CHECKS`] in turn, and requires that a unit test fails.
+//!
+//! The environment variable `BPE_LEFT_OUT` removes one check from a run of this test program.
 
 use std::process::Command;
 
 use interface::left_out::CHECKS;
 
 #[test]
-fn each_check_that_is_left_out_is_noticed() {
+fn each_removed_check_fails_a_test() {
     let tests = std::env::current_exe().unwrap();
     let run = |check: &str, names: &str| {
         let output = Command::new(&tests)

@@ -1,4 +1,4 @@
-//! Aftermath of a failed change: the server's state, whether it is gone, and leftovers once it is back.
+//! Completes the report of a failed change: the server's state, whether it is gone, and leftovers once it is back.
 
 use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_takes_nobody_in_is_not_gone() {
+    fn server_with_full_queue_is_not_gone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let kept = crate::connect::target::tests::full(&path);

@@ -164,7 +164,7 @@ pub mod tests {
     }
 
     #[test]
-    fn nothing_moves_while_paused_and_tables_of_other_views_are_dropped() {
+    fn paused_state_keeps_its_figures_and_drops_other_tables() {
         let mut state = TopState::new("s".into(), View::Files, 1);
         state.paused = true;
         state.take(reading(Table::None, View::Files));
