@@ -83,7 +83,7 @@ pub fn plan(
     };
     let plugin_row = has_row("plugin", "bpe")?;
     let function_row = has_row("func", "bpe_report")?;
-    let views = views::Present::look(server).map_err(failed)?.ours;
+    let views = views::Present::read(server).map_err(failed)?.ours;
     let all_persisted: BTreeMap<_, _> = match server.flavour {
         Flavour::MySql => enable::persisted(server)?.into_iter().collect(),
         Flavour::MariaDb => BTreeMap::new(),

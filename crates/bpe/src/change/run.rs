@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             return Err(failure);
         }
         let mut text = failure.what;
-        if let Some(words) = connection.in_words() {
+        if let Some(words) = connection.message() {
             text.push_str(&format!("\n  {words}"));
         }
         self.tell(text);
@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
             (None, Ok(())) if self.server.lost().is_none() => Reconnection::Unchanged,
             _ => connected(self.server, self.reopen),
         };
-        let mut more: Vec<_> = connection.in_words().into_iter().collect();
+        let mut more: Vec<_> = connection.message().into_iter().collect();
         if let Some(maintenance) = self
             .maintenance
             .as_mut()

@@ -96,7 +96,7 @@ pub enum Reconnection {
 
 impl Reconnection {
     /// The message about it; `None` if nothing was lost.
-    pub fn in_words(&self) -> Option<String> {
+    pub fn message(&self) -> Option<String> {
         let (Self::Replaced(lost) | Self::ReplacedWhileBusy(lost) | Self::Failed(lost, _)) = self
         else {
             return None;

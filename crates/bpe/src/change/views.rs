@@ -65,7 +65,7 @@ pub struct Present {
 
 impl Present {
     /// Reads the contents from the server.
-    pub fn look(server: &mut Server) -> Result<Self, mysql::Error> {
+    pub fn read(server: &mut Server) -> Result<Self, mysql::Error> {
         let schema = server.value(
             "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'bpe'",
         )?;
@@ -106,7 +106,7 @@ impl Present {
 
 /// Creates or replaces the views. The session's statements must not reach a replica.
 pub fn create(server: &mut Server) -> Result<(), String> {
-    let present = Present::look(server).map_err(|error| plain(&error))?;
+    let present = Present::read(server).map_err(|error| plain(&error))?;
     if let Some(obstacle) = present.obstacle() {
         return Err(obstacle);
     }
@@ -141,7 +141,7 @@ pub enum Schema {
 /// Drops the views, and with `with_schema` also the schema if it is empty.
 pub fn remove(server: &mut Server, with_schema: bool) -> Result<Schema, String> {
     let failed = |error: mysql::Error| explained(&error);
-    let present = Present::look(server).map_err(failed)?;
+    let present = Present::read(server).map_err(failed)?;
     for name in &present.ours {
         server
             .execute(&format!("DROP VIEW bpe.{name}"))
@@ -174,7 +174,7 @@ fn create_alone(server: &mut Server) -> Result<(), Failure> {
 }
 
 fn drop_alone(server: &mut Server) -> Result<(), Failure> {
-    let present = Present::look(server).map_err(|error| Failure::refused(plain(&error)))?;
+    let present = Present::read(server).map_err(|error| Failure::refused(plain(&error)))?;
     if present.ours.is_empty() {
         say!("None of the views is on this server; nothing to drop.");
         return Ok(());

@@ -34,7 +34,7 @@ pub fn until_in_step(
                 if membership.in_step && near {
                     return Ok(());
                 }
-                membership.words()
+                membership.describe()
             }
             Err(failure) => {
                 observer.disconnect();

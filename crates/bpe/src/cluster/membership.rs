@@ -44,7 +44,7 @@ pub enum Role {
 
 impl Role {
     /// In words for people.
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Standalone => "standalone",
             Self::Primary => "primary",
@@ -109,7 +109,7 @@ impl Membership {
     ///
     /// # Errors
     /// When it does not answer.
-    pub fn look(server: &mut Server) -> Result<Self, Failure> {
+    pub fn read(server: &mut Server) -> Result<Self, Failure> {
         let variables = shown(server, "VARIABLES", VARIABLES)?;
         let text = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
         let number = |name: &str| text(name).parse::<u64>().unwrap_or(0);
@@ -307,8 +307,8 @@ impl Membership {
     }
 
     /// Role, state and lag in one line.
-    pub fn words(&self) -> String {
-        let mut words = self.role.words().to_owned();
+    pub fn describe(&self) -> String {
+        let mut words = self.role.describe().to_owned();
         if !self.state.is_empty() {
             words.push_str(&format!(", {}", self.state));
         }

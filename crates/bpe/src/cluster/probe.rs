@@ -25,7 +25,7 @@ impl NodeState {
     /// # Errors
     /// When the server does not answer.
     pub fn of(server: &mut Server) -> Result<Self, Failure> {
-        let membership = Membership::look(server)?;
+        let membership = Membership::read(server)?;
         let warmth = Warmth::of(&server.status("bpe\\_%")?);
         Ok(Self { membership, warmth })
     }

@@ -109,10 +109,10 @@ fn obstacle(number: usize, nodes: &[Candidate], limits: &Limits, wanted: Wanted)
         return Some(seen.unseen.join("; "));
     }
     if !fits {
-        return Some(format!("it is {}", node.role.words()));
+        return Some(format!("it is {}", node.role.describe()));
     }
     if !seen.in_step {
-        return Some(seen.words());
+        return Some(seen.describe());
     }
     if wanted == Wanted::Primary && node.role.is_primary() {
         if seen.read_only {
@@ -187,7 +187,7 @@ pub fn judge(number: usize, nodes: &[Candidate], limits: &Limits, wanted: Wanted
     }
     let warmth = percent_of(node, limits);
     let weight = warmth.map_or(100, |percent| percent.clamp(1.0, 100.0) as u8);
-    let mut what = vec![node.role.words().to_owned()];
+    let mut what = vec![node.role.describe().to_owned()];
     if let Ok(seen) = node.seen {
         if !seen.membership.state.is_empty() {
             what.push(seen.membership.state.clone());

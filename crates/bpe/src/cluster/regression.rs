@@ -88,7 +88,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
     }
     let now = &after.seen.membership;
     if before.seen.membership.in_step && !now.in_step {
-        return worse("replication", format!("it is {}", now.words()));
+        return worse("replication", format!("it is {}", now.describe()));
     }
     if let Some(lag) = now.late_s() {
         let earlier = before.seen.membership.late_s().unwrap_or(0.0);

@@ -115,7 +115,9 @@ pub fn run(
         let mut server = open(node)?;
         let plan =
             (change.plan)(&mut server, *number).map_err(|failure| failure.about(&node.name))?;
-        let role = seen[*number].as_ref().map(|seen| seen.membership.words());
+        let role = seen[*number]
+            .as_ref()
+            .map(|seen| seen.membership.describe());
         say!("\n{} ({})", node.name, role.unwrap_or_default());
         say!("{plan}");
         nothing &= plan.is_empty();
@@ -284,12 +286,12 @@ fn one(
         drop(server);
         result
     })?;
-    say!("  {}", told_of(&after));
+    say!("  {}", summary(&after));
     Ok(true)
 }
 
 /// A server's figures in one line.
-fn told_of(window: &Window) -> String {
+fn summary(window: &Window) -> String {
     let figures = &window.figures;
     let hits = figures
         .hit_ratio_percent
@@ -299,7 +301,7 @@ fn told_of(window: &Window) -> String {
     format!(
         "in step: the extension is {}, {hits}, {}, {:.0} threads running",
         figures.state,
-        window.seen.membership.words(),
+        window.seen.membership.describe(),
         window.threads_running
     )
 }

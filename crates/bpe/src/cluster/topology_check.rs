@@ -9,7 +9,7 @@ use crate::support::failure::Failure;
 /// The reason, as a message.
 pub fn check(name: &str, membership: &Membership, max_lag_s: f64) -> Result<(), String> {
     if !membership.in_step {
-        return Err(format!("{name} is {}", membership.words()));
+        return Err(format!("{name} is {}", membership.describe()));
     }
     match membership.late_s() {
         Some(late) if late > max_lag_s => Err(format!(

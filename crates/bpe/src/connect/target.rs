@@ -604,7 +604,7 @@ pub fn plain(error: &mysql::Error) -> String {
             Untrusted::new(&server.message),
             server.code
         ),
-        Error::IoError(io) => in_words(io),
+        Error::IoError(io) => message(io),
         Error::DriverError(DriverError::UnknownAuthPlugin(_)) => {
             "its way to log in is not supported".to_owned()
         }
@@ -629,7 +629,7 @@ pub fn was_too_slow(error: &io::Error) -> bool {
     )
 }
 
-fn in_words(error: &io::Error) -> String {
+fn message(error: &io::Error) -> String {
     match error.kind() {
         _ if was_too_slow(error) => "it took too long".to_owned(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {

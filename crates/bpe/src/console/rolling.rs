@@ -273,7 +273,7 @@ impl RollingChange {
             say(self.title);
             self.change(server)
         })?;
-        Ok(after.seen.membership.words())
+        Ok(after.seen.membership.describe())
     }
 
     /// Switches one server by its own switch, and waits for the end.

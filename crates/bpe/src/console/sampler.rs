@@ -172,7 +172,7 @@ impl<'a> Sampler<'a> {
             return Ok(());
         }
         self.place_at = now + PLACE_INTERVAL;
-        let membership = Membership::look(self.observer.server()?)?;
+        let membership = Membership::read(self.observer.server()?)?;
         let status = self.observer.last().map(|sample| &sample.status);
         let warmth = status.map(Warmth::of).unwrap_or_default();
         let before = self.before.role.replace(membership.role);
@@ -181,8 +181,8 @@ impl<'a> Sampler<'a> {
                 Level::Warning,
                 format!(
                     "it is {}, and was {}",
-                    membership.role.words(),
-                    before.words()
+                    membership.role.describe(),
+                    before.describe()
                 ),
             );
         }
@@ -193,7 +193,7 @@ impl<'a> Sampler<'a> {
                 false => (Level::Warning, "it is not in step with the others"),
             };
             self.server
-                .note(level, format!("{said}: {}", membership.words()));
+                .note(level, format!("{said}: {}", membership.describe()));
         }
         self.server.show_place(NodeState { membership, warmth });
         Ok(())

@@ -17,7 +17,7 @@ pub struct PathCheck {
 }
 
 /// Checks a cache path for a cache of `share` bytes. `data` is the data directory as this command reaches it.
-pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> PathCheck {
+pub fn check(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> PathCheck {
     let mut findings = Vec::new();
     let seen = process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
     let shown = path.display();
@@ -238,8 +238,9 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn level(look: &PathCheck, topic: &str) -> Option<Level> {
-        look.findings
+    fn level(checked: &PathCheck, topic: &str) -> Option<Level> {
+        checked
+            .findings
             .iter()
             .find(|finding| finding.topic == topic)
             .map(|finding| finding.level)
@@ -248,18 +249,18 @@ mod tests {
     #[test]
     fn a_good_folder_passes() {
         let folder = tempfile::tempdir().unwrap();
-        let look = look(folder.path(), 1 << 20, None, Some(folder.path()));
-        assert_eq!(level(&look, "room"), Some(Level::Ok));
+        let checked = check(folder.path(), 1 << 20, None, Some(folder.path()));
+        assert_eq!(level(&checked, "room"), Some(Level::Ok));
         // The data is on the same disk.
-        assert_eq!(level(&look, "disks"), Some(Level::Warn));
+        assert_eq!(level(&checked, "disks"), Some(Level::Warn));
         if let (Ok(memory), Ok(disk)) = (fs::metadata("/dev/shm"), fs::metadata(folder.path())) {
             if memory.dev() != disk.dev() {
                 let data = Path::new("/dev/shm");
-                let elsewhere = super::look(folder.path(), 1 << 20, None, Some(data));
+                let elsewhere = super::check(folder.path(), 1 << 20, None, Some(data));
                 assert_eq!(level(&elsewhere, "disks"), Some(Level::Ok));
             }
         }
-        assert_eq!(look.usable.as_deref(), Some(folder.path()));
+        assert_eq!(checked.usable.as_deref(), Some(folder.path()));
     }
 
     #[test]
@@ -268,19 +269,25 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert_eq!(
-            level(&look(&link, 1, None, None), "path"),
+            level(&check(&link, 1, None, None), "path"),
             Some(Level::Fail)
         );
         let deep = folder.path().join("not/there");
         assert_eq!(
-            level(&look(&deep, 1, None, None), "path"),
+            level(&check(&deep, 1, None, None), "path"),
             Some(Level::Fail)
         );
         let new = folder.path().join("new");
-        assert_eq!(level(&look(&new, 1, None, None), "path"), Some(Level::Warn));
+        assert_eq!(
+            level(&check(&new, 1, None, None), "path"),
+            Some(Level::Warn)
+        );
         let null = Path::new("/dev/null");
-        assert_eq!(level(&look(null, 1, None, None), "path"), Some(Level::Fail));
-        let huge = look(folder.path(), i64::MAX as u64, None, None);
+        assert_eq!(
+            level(&check(null, 1, None, None), "path"),
+            Some(Level::Fail)
+        );
+        let huge = check(folder.path(), i64::MAX as u64, None, None);
         assert_eq!(level(&huge, "room"), Some(Level::Fail));
     }
 }

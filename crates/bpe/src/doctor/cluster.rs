@@ -8,12 +8,12 @@ use crate::connect::server::Server;
 use crate::installation::disk;
 
 /// Statements that reach the other nodes, and their effect on a node without the library.
-pub fn look(server: &mut Server) -> Vec<Finding> {
-    let Ok(membership) = Membership::look(server) else {
+pub fn check(server: &mut Server) -> Vec<Finding> {
+    let Ok(membership) = Membership::read(server) else {
         // Another finding reports that the server does not answer.
         return Vec::new();
     };
-    let words = membership.words();
+    let words = membership.describe();
     let mut findings = Vec::new();
     if let Some(unseen) = membership.unseen.first() {
         findings.push(Finding::warn("cluster", unseen.clone()));

@@ -14,7 +14,7 @@ use crate::support::quote::{shell, shell_path};
 /// The packages' AppArmor file in /etc/apparmor.d.
 const ABSTRACTION: &str = "abstractions/innodb-bpe";
 
-pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
+pub fn check(process: &Process, path: &Path) -> Vec<Finding> {
     [
         apparmor(process, path),
         selinux(process, path),

@@ -20,7 +20,7 @@ const OWN: Option<Architecture> = if cfg!(target_arch = "x86_64") {
 };
 
 /// Judges the file without executing any of it.
-pub fn look(file: &Path) -> Vec<Finding> {
+pub fn check(file: &Path) -> Vec<Finding> {
     match read(file) {
         Ok(symbols) => judge(&symbols),
         Err(why) => vec![Finding::fail("executable", why).advise(
@@ -234,7 +234,7 @@ mod tests {
         let steps = (0..whole.len()).step_by(whole.len() / 97 + 1);
         for length in steps.chain([1, 4, 63, 64, 65, whole.len() - 1]) {
             fs::write(&file, &whole[..length]).unwrap();
-            let findings = look(&file);
+            let findings = check(&file);
             assert_eq!(findings.len(), 1, "{length}: {findings:?}");
             assert_eq!(last(&findings).0, Level::Fail, "{length}");
             assert!(
@@ -243,10 +243,10 @@ mod tests {
             );
         }
         fs::write(&file, "#!/bin/sh\n").unwrap();
-        assert!(last(&look(&file)).1.contains("no ELF file"));
-        assert!(last(&look(folder.path())).1.contains("is no file"));
+        assert!(last(&check(&file)).1.contains("no ELF file"));
+        assert!(last(&check(folder.path())).1.contains("is no file"));
         assert!(
-            last(&look(Path::new("/no/such/file")))
+            last(&check(Path::new("/no/such/file")))
                 .1
                 .contains("cannot open")
         );

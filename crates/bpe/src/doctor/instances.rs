@@ -27,7 +27,7 @@ const MUCH_HELD: f64 = 1.0;
 const MIN_ACCESSES: u64 = 100_000;
 
 /// Judges both variables. `local`: the server runs on this host, so its cores are known.
-pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
+pub fn check(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let cores = std::thread::available_parallelism()
         .ok()
         .map(|cores| cores.get() as u64)
@@ -42,7 +42,7 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
         .ok()
         .flatten()
         .filter(|_| active)
-        .and_then(|text| Seen::of(&text));
+        .and_then(|text| LockStatistics::of(&text));
     let denied = report::denied_account(server);
     Ok(vec![
         innodb(server.flavour, of_pool, pool, cores),
@@ -93,7 +93,7 @@ fn innodb(flavour: Flavour, instances: Option<u64>, pool: u64, cores: Option<u64
 
 /// Sums of `bpe_report('instances')` since the extension was switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Seen {
+struct LockStatistics {
     instances: u64,
     accesses: u64,
     /// `accesses` of the busiest instance.
@@ -102,9 +102,9 @@ struct Seen {
     lock_waits: u64,
 }
 
-impl Seen {
+impl LockStatistics {
     /// `None` for an invalid report.
-    fn of(json: &str) -> Option<Seen> {
+    fn of(json: &str) -> Option<LockStatistics> {
         #[derive(Deserialize)]
         struct Row {
             accesses: u64,
@@ -115,7 +115,7 @@ impl Seen {
         if rows.is_empty() {
             return None;
         }
-        Some(Seen {
+        Some(LockStatistics {
             instances: rows.len() as u64,
             accesses: rows.iter().map(|row| row.accesses).sum(),
             hottest: rows.iter().map(|row| row.accesses).max()?,
@@ -127,7 +127,7 @@ impl Seen {
 
 const TOPIC: &str = "cache locks";
 
-fn measured(seen: Seen) -> Finding {
+fn measured(seen: LockStatistics) -> Finding {
     let count = match seen.instances {
         1 => "1 instance".to_owned(),
         n => format!("{n} instances"),
@@ -261,8 +261,8 @@ mod tests {
         }
     }
 
-    fn seen(instances: u64, hottest: u64, waits: u64) -> Seen {
-        Seen {
+    fn seen(instances: u64, hottest: u64, waits: u64) -> LockStatistics {
+        LockStatistics {
             instances,
             accesses: 1000,
             hottest,
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn few_accesses_say_nothing() {
-        let few = Seen {
+        let few = LockStatistics {
             lock_accesses: 99,
             ..seen(1, 1000, 99)
         };
@@ -337,15 +337,15 @@ mod tests {
     fn the_report_is_added_up() {
         let json = r#"[{"accesses":10,"lock_accesses":20,"lock_waits":1,"share":25.0},
                        {"accesses":30,"lock_accesses":60,"lock_waits":2}]"#;
-        let sums = Seen {
+        let sums = LockStatistics {
             instances: 2,
             accesses: 40,
             hottest: 30,
             lock_accesses: 80,
             lock_waits: 3,
         };
-        assert_eq!(Seen::of(json), Some(sums));
-        assert_eq!(Seen::of("[]"), None);
-        assert_eq!(Seen::of("no"), None);
+        assert_eq!(LockStatistics::of(json), Some(sums));
+        assert_eq!(LockStatistics::of("[]"), None);
+        assert_eq!(LockStatistics::of("no"), None);
     }
 }

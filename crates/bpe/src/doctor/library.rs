@@ -12,7 +12,7 @@ const TOPIC: &str = "library";
 const REMEDY: &str = "install the innodb-bpe package for this machine again, or put a whole bpe.so there with install(1)";
 
 /// Returns `None` without a library: `bpe enable` installs one.
-pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
+pub fn check(server: &mut Server, process: &Process) -> Option<Finding> {
     let folder = server.variable("plugin_dir").ok()??;
     let place = Path::new(&folder).join(library::FILE_NAME);
     let file = process.seen(&place);

@@ -144,13 +144,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         if let (Ok(server), Some(process)) = (&mut connected, &process) {
             let data = data.map(|path| process.seen(&path));
-            doctor.extend(restart::look(server, process, size, data.as_deref()));
+            doctor.extend(restart::check(server, process, size, data.as_deref()));
         }
     }
     if let Ok(server) = &mut connected {
         doctor.extend(benefit::memory(server, size, process.is_some())?);
         doctor.extend(benefit::gain(server, size)?);
-        doctor.extend(instances::look(server, process.is_some())?);
+        doctor.extend(instances::check(server, process.is_some())?);
     }
     let worst = doctor.findings.iter().map(|finding| finding.level).max();
     let exit = match (worst, &connected) {
@@ -202,7 +202,7 @@ fn look_at_executable(args: &Args, file: &Path) -> ExitCode {
         silent: args.json,
         paint: Paint::stdout(),
     };
-    doctor.extend(executable::look(file));
+    doctor.extend(executable::check(file));
     let worst = doctor.findings.iter().map(|finding| finding.level).max();
     let verdict = match worst {
         Some(Level::Fail) => "The extension cannot follow this server.",
@@ -219,12 +219,12 @@ fn look_at_executable(args: &Args, file: &Path) -> ExitCode {
 fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
     doctor.add(server::version(server));
     doctor.extend(server::bypass(server));
-    doctor.extend(cluster::look(server));
+    doctor.extend(cluster::check(server));
     doctor.extend(buffering::page_cache(server));
     match Process::find(server) {
         Ok(process) => {
             doctor.extend(server::engine(server, &process));
-            doctor.extend(library::look(server, &process));
+            doctor.extend(library::check(server, &process));
             doctor.extend(server::load_modes(server, &process));
             Some(process)
         }
@@ -256,11 +256,11 @@ fn look_at_paths(
     let duration = Duration::from_secs(args.measure_seconds);
     let mut data_speed = None;
     for (path, share) in paths.iter().zip(shares) {
-        let look = cache_path::look(path, share, process, data.as_deref());
-        let usable = look.usable.clone();
-        doctor.extend(look.findings);
+        let checked = cache_path::check(path, share, process, data.as_deref());
+        let usable = checked.usable.clone();
+        doctor.extend(checked.findings);
         if let Some(process) = process {
-            doctor.extend(confinement::look(process, path));
+            doctor.extend(confinement::check(process, path));
         }
         let Some(folder) = usable.filter(|_| !args.no_measure) else {
             continue;

@@ -12,7 +12,7 @@ use crate::installation::server_options::ServerOptions;
 const TOPIC: &str = "restart";
 
 /// `size`: cache size in bytes; `data`: the data directory as this command reaches it.
-pub fn look(
+pub fn check(
     server: &mut Server,
     process: &Process,
     size: u64,

@@ -50,7 +50,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The snippet with this path, as the server sees it; `None` if there is none, or only a foreign file.
 pub fn there(process: &Process, path: &Path) -> Option<String> {
-    match look(process, path) {
+    match inspect(process, path) {
         Ok(ExistingFile::Ours(text)) => Some(text),
         _ => None,
     }
@@ -68,7 +68,7 @@ pub enum ExistingFile {
 ///
 /// # Errors
 /// A message: users other than root can change its directory, or it cannot be read.
-pub fn look(process: &Process, path: &Path) -> Result<ExistingFile, String> {
+pub fn inspect(process: &Process, path: &Path) -> Result<ExistingFile, String> {
     let (folder, name) = process.directory_of(path)?;
     let read = folder.read(name, MAX_BYTES);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
@@ -107,7 +107,7 @@ fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
 /// # Errors
 /// A message: the file is no snippet, or cannot be removed.
 pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
-    match look(process, path)? {
+    match inspect(process, path)? {
         ExistingFile::Nothing => Ok(()),
         ExistingFile::Foreign => Err("`bpe enable` has not written it".to_owned()),
         ExistingFile::Ours(_) => {

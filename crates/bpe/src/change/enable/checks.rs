@@ -397,7 +397,7 @@ pub fn permanence(
     let may_write = process
         .directory(&folder)
         .and_then(|folder| folder.may_write().map_err(|error| error.to_string()));
-    let obstacle = match (may_write, snippet::look(process, &path)) {
+    let obstacle = match (may_write, snippet::inspect(process, &path)) {
         (Err(why), _) => Some(format!("cannot write to {}: {why}", folder.display())),
         (_, Ok(ExistingFile::Nothing | ExistingFile::Ours(_))) => None,
         (_, Ok(ExistingFile::Foreign)) => Some(format!(

@@ -218,7 +218,7 @@ fn wants_views(
     record: &mut InstallState,
     notes: &mut Vec<String>,
 ) -> Result<bool, Failure> {
-    let present = views::Present::look(server).map_err(|error| Failure::refused(plain(&error)))?;
+    let present = views::Present::read(server).map_err(|error| Failure::refused(plain(&error)))?;
     if let Some(obstacle) = present.obstacle() {
         notes.push(format!("no views are made: {obstacle}"));
         return Ok(false);

@@ -30,7 +30,7 @@ impl Lag {
     pub fn is_growing(&mut self, server: &mut Server) -> bool {
         if self.asked.is_none_or(|asked| asked.elapsed() >= INTERVAL) {
             self.asked = Some(Instant::now());
-            let Ok(membership) = Membership::look(server) else {
+            let Ok(membership) = Membership::read(server) else {
                 return self.take(None, false);
             };
             let is_crowded = membership.write_sets.is_some_and(|n| n > WRITE_SETS);
