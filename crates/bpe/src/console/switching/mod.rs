@@ -14,6 +14,7 @@ use super::state::Console;
 use super::task::Task;
 use super::tasks::RunningTask;
 use super::watched::Watched;
+use crate::connect::server::Server;
 use crate::support::failure::Failure;
 
 mod failure_report;
@@ -101,17 +102,9 @@ pub fn change_settings(
     watched: &Arc<Watched>,
     wanted: &Map<String, Value>,
 ) -> Result<settings::Applied, Refusal> {
-    let _changing = watched.begin_change().ok_or_else(being_changed)?;
-    let mut server = watched.open_to_change()?;
-    let applied = settings::apply(&mut server, wanted, &|| watched.open_to_change());
-    watched.forget_details();
-    let applied = applied?;
     let names: Vec<_> = wanted.keys().map(String::as_str).collect();
-    watched.note(
-        Level::Info,
-        format!("settings changed: {}", names.join(", ")),
-    );
-    Ok(applied)
+    let note = format!("settings changed: {}", names.join(", "));
+    set(watched, |_| Ok((wanted.clone(), note)))
 }
 
 /// Sets the rules for one table.
@@ -122,23 +115,27 @@ pub fn change_table(
     watched: &Arc<Watched>,
     request: &tables::Request,
 ) -> Result<settings::Applied, Refusal> {
+    set(watched, |server| {
+        let wanted = tables::wanted(server, request)?;
+        let rules: String = wanted.values().filter_map(Value::as_str).collect();
+        let rules = if rules.is_empty() { "none" } else { &rules };
+        let note = format!("rules for tables: {rules}");
+        Ok((wanted, note))
+    })
+}
+
+/// `wanted` returns the variables, and the event of their change.
+fn set(
+    watched: &Arc<Watched>,
+    wanted: impl FnOnce(&mut Server) -> Result<(Map<String, Value>, String), Failure>,
+) -> Result<settings::Applied, Refusal> {
     let _changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open_to_change()?;
-    let wanted = tables::wanted(&mut server, request)?;
+    let (wanted, note) = wanted(&mut server)?;
     let applied = settings::apply(&mut server, &wanted, &|| watched.open_to_change());
     watched.forget_details();
     let applied = applied?;
-    let rules = wanted
-        .values()
-        .filter_map(Value::as_str)
-        .collect::<String>();
-    watched.note(
-        Level::Info,
-        format!(
-            "rules for tables: {}",
-            if rules.is_empty() { "none" } else { &rules }
-        ),
-    );
+    watched.note(Level::Info, note);
     Ok(applied)
 }
 
