@@ -22,6 +22,7 @@ pub mod args;
 mod bench;
 mod cluster;
 mod dataset;
+mod disk;
 mod extension;
 mod instances;
 pub mod interrupt;
