@@ -103,7 +103,7 @@ demo: dependencies
 	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
 	$(if $(filter galera,$(CLUSTER)),scripts/install-dependencies galera)
 	$(MAKE) --no-print-directory build
-	dist/bpe-lab demo --server $(SERVER) $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
+	dist/bpe-lab demo --server $(SERVER) $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(filter-out 0,$(UI)),--ui) $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

@@ -34,9 +34,6 @@ pub struct Args {
     /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
     #[arg(long, conflicts_with_all = ["instances", "restart", "cluster"])]
     pub ui: bool,
-    /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
-    #[arg(long, value_name = "FOLDER", requires = "ui")]
-    pub scripts: Option<PathBuf>,
     /// A short run, under four minutes (with --instances and --restart five): smaller, and less exact
     #[arg(long)]
     pub quick: bool,

@@ -10,7 +10,6 @@ use bpe::enable::Places;
 
 use super::load::Bench;
 use super::run::Run;
-use super::scripts::Scripts;
 
 /// Lock order: `beginning` before `state`, which is a leaf.
 pub struct Experience {
@@ -18,8 +17,6 @@ pub struct Experience {
     pub(super) places: Places,
     /// sysbench, or why it cannot be run.
     pub(super) bench: Result<Bench, String>,
-    /// The user's scripts, if a directory was given.
-    pub(super) scripts: Option<Arc<Scripts>>,
     /// Directory for results and sysbench's outputs.
     pub(super) folder: Option<PathBuf>,
     pub(super) state: Mutex<Runs>,

@@ -19,7 +19,6 @@ pub fn html(run: &Run) -> String {
                 (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
                 @if run.mode == Mode::Compare { " each, with the extension off and then on" }
                 "."
-                @if !run.options.is_empty() { " Options: " (run.options.join(" ")) "." }
             }
             @match run.state {
                 State::Stopped => p.warning { "It was stopped before its end." },
@@ -126,8 +125,6 @@ mod tests {
             server: "demo".into(),
             server_version: "MariaDB <10.11>".into(),
             test: Test::ReadOnly,
-            script: None,
-            options: Vec::new(),
             mode: Mode::Compare,
             threads: 64,
             seconds: 10,

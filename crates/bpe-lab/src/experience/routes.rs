@@ -27,14 +27,13 @@ pub fn router(experience: Arc<Experience>) -> Router {
 }
 
 async fn shown(State(experience): Shared) -> Json<Value> {
-    Json(experience.json().await)
+    Json(experience.json())
 }
 
 async fn begin(
     State(experience): Shared,
     Said(request): Said<Request>,
 ) -> Answer<(StatusCode, Json<Run>)> {
-    experience.await_scripts(&request).await?;
     let server = Arc::clone(&experience.server);
     let run = blocking(&server, move || experience.begin(&request)).await?;
     Ok((StatusCode::ACCEPTED, Json(run)))

@@ -100,12 +100,10 @@ impl Experience {
             let run = runs.run.as_ref().context("no run was begun")?;
             (run.mode, run.threads, run.seconds)
         };
-        let bench = || self.bench.as_ref().map_err(|why| anyhow!("{why}"));
         let load = match work {
             Work::Statements(statements) => Load::Statements(self.server.target(), statements),
-            Work::Script(script) => Load::Script(bench()?, script, &self.stop),
             Work::Test(workload) => {
-                let bench = bench()?;
+                let bench = self.bench.as_ref().map_err(|why| anyhow!("{why}"))?;
                 let tables = bench.tables.clone().map_err(|why| anyhow!("{why}"))?;
                 Load::Test(bench, tables, workload)
             }
