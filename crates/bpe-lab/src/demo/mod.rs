@@ -3,9 +3,6 @@
 //! A private server runs on an emulated cloud volume, first without the extension, then with it. Finally it runs with all
 //! data on the fast disk, which is the ceiling. Each run uses the same files, options and sysbench commands.
 //!
-//! With `--instances`, the same environment measures the effect of several instances, in InnoDB's pool and in the extension
-//! ([`instances`]).
-//!
 //! With `--restart` the server with the extension is restarted under load in three ways ([`phases`]).
 //!
 //! With `--cluster` three servers fail over, which measures the benefit of a warm standby ([`cluster`]).
@@ -23,7 +20,6 @@ mod bench;
 mod cluster;
 mod dataset;
 mod extension;
-mod instances;
 pub mod interrupt;
 pub mod numbers;
 mod observer;
@@ -71,8 +67,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     interrupt::install()?;
     let result = if args.ui {
         ui::open(&args)
-    } else if args.instances {
-        instances::demonstrate(&args)
     } else if let Some(name) = args.cluster {
         cluster::demonstrate(name, &args)
     } else {

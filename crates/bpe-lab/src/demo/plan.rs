@@ -29,8 +29,6 @@ pub struct Plan {
     pub cache: u64,
     /// Rows in each of the tables.
     pub rows: u64,
-    /// Whether there is also a single table with as many rows in total.
-    pub single: bool,
     /// Whether the server with the extension is restarted under load, instead of everything else.
     pub restart: bool,
     /// Variables of the extension with a value other than the default.
@@ -121,7 +119,6 @@ impl Plan {
             pool,
             cache: pool * CACHE_PER_POOL,
             rows: (rows / 100.0).round() as u64 * 100,
-            single: false,
             restart: false,
             variables: Vec::new(),
             times,
@@ -137,30 +134,9 @@ impl Plan {
         }
     }
 
-    /// The same number of rows in one table.
-    pub fn single_table(&self) -> Tables {
-        Tables {
-            database: "sbtest_single",
-            count: 1,
-            rows: self.rows * TABLES,
-        }
-    }
-
-    /// All tables of the plan.
-    pub fn all_tables(&self) -> Vec<Tables> {
-        let mut all = vec![self.tables()];
-        if self.single {
-            all.push(self.single_table());
-        }
-        all
-    }
-
     /// Approximate bytes of the tables.
     pub fn data(&self) -> u64 {
-        let bytes = |tables: Tables| {
-            (tables.count as f64 * (BYTES_PER_TABLE + tables.rows as f64 * BYTES_PER_ROW)) as u64
-        };
-        self.all_tables().into_iter().map(bytes).sum()
+        (TABLES as f64 * (BYTES_PER_TABLE + self.rows as f64 * BYTES_PER_ROW)) as u64
     }
 
     /// Disk space for the loaded tables, one working copy with its logs, and the cache.
