@@ -22,13 +22,11 @@
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
 #                CLUSTER=replicas | galera | group-replication shows a failover with a cold and with a warm standby instead
 #                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C;
-#                SCRIPTS=FOLDER offers the sysbench scripts there as well
 
 CLUSTER ?=
 SERVER ?= $(if $(filter group-replication,$(CLUSTER)),mysql-9.7,mariadb-10.11)
 ARGS ?=
 UI ?=
-SCRIPTS ?=
 TESTS ?=
 PACKAGE ?=
 TURN ?=

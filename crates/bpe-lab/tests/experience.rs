@@ -14,13 +14,11 @@ use serde_json::{Value, json};
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
-    integration_tests::harness::run([Suite::new("experience")
-        .with(
-            Flavour::MariaDb1011,
-            "the_switch_is_left_as_it_was",
-            the_switch_is_left_as_it_was,
-        )
-])
+    integration_tests::harness::run([Suite::new("experience").with(
+        Flavour::MariaDb1011,
+        "the_switch_is_left_as_it_was",
+        the_switch_is_left_as_it_was,
+    )])
 }
 
 /// Starts the console of `bpe-lab` for a server.

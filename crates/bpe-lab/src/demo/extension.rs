@@ -9,12 +9,12 @@ use bpe::size;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
 
-use super::args::Workload;
 use super::bench::Bench;
 use super::observer::Observer;
-use super::sysbench::Sysbench;
 use super::volume::Volume;
-use crate::settled::Rule;
+use crate::sysbench::Sysbench;
+use crate::sysbench::Workload;
+use crate::sysbench::settled::Rule;
 
 /// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {

@@ -1,11 +1,10 @@
 //! Sizes and durations: the reference's ratios, scaled to this machine.
 
 use super::args::{Args, SideName, Variable};
+use crate::sysbench::Tables;
 
 /// Tables of the reference's test.
 pub const TABLES: u64 = 30;
-/// Client threads of the reference's test.
-pub const THREADS: u64 = 64;
 /// Data size in pools, between the reference's 24 and 25.
 const DATA_PER_POOL: f64 = 24.5;
 /// Cache size in pools.
@@ -34,15 +33,6 @@ pub struct Plan {
     /// Variables of the extension with a value other than the default.
     pub variables: Vec<Variable>,
     pub times: Times,
-}
-
-/// Tables of one load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tables {
-    pub database: &'static str,
-    pub count: u64,
-    /// Rows in each.
-    pub rows: u64,
 }
 
 /// Durations in seconds.

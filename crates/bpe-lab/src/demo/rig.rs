@@ -9,9 +9,9 @@ use private_server::{Installation, Load, Options, Server};
 use super::args::SideName;
 use super::bench::Bench;
 use super::dataset::Dataset;
-use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
 use super::{extension, settings};
+use crate::sysbench::{Interval, Sysbench};
 
 /// Timeout of a start after a kill.
 const RECOVERY: Duration = Duration::from_secs(600);

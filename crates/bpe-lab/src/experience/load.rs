@@ -2,27 +2,27 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bpe::connection::{Target, plain};
 
-use crate::demo::args::Workload;
-use crate::demo::plan::Tables;
-use crate::demo::sysbench::{Interval, Sysbench};
+use crate::sysbench::Tables;
+use crate::sysbench::Workload;
+use crate::sysbench::{Interval, Sysbench};
 
 /// The database with the tables of the tests; their names and structure are sysbench's.
 pub const DATABASE: &str = "sbtest";
 /// Deadlock and lock wait timeout: normal under load, counted as a statement with its duration.
-const USUAL: [u16; 2] = [1213, 1205];
+const EXPECTED_ERRORS: [u16; 2] = [1213, 1205];
 /// Timeout of a statement, and of the end of a run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Name of sysbench's output files.
 const LOG: &str = "experience";
 /// Maximum latencies kept per second. Further statements count, but do not affect the quantile.
-const MOST: usize = 1 << 20;
+const MAX_LATENCIES: usize = 1 << 20;
 
 /// sysbench and its environment.
 pub struct Bench {
@@ -200,21 +200,21 @@ fn run_client(
 ) -> Result<(), String> {
     let mut connection = target
         .clone()
-        .connect(Some(PATIENCE))
+        .connect(Some(STATEMENT_TIMEOUT))
         .map_err(|failure| failure.to_string())?;
     // The clients start with different statements.
     let mut at = number as usize % statements.len();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
         match connection.execute(&statements[at]) {
-            Err(mysql::Error::MySqlError(error)) if USUAL.contains(&error.code) => {}
+            Err(mysql::Error::MySqlError(error)) if EXPECTED_ERRORS.contains(&error.code) => {}
             Err(error) => return Err(format!("{} (statement: {})", plain(&error), statements[at])),
             Ok(()) => {}
         }
         let took = begun.elapsed().as_secs_f32() * 1000.0;
         let mut second = now.lock().unwrap_or_else(|e| e.into_inner());
         second.statements += 1;
-        if second.milliseconds.len() < MOST {
+        if second.milliseconds.len() < MAX_LATENCIES {
             second.milliseconds.push(took);
         }
         drop(second);

@@ -20,23 +20,23 @@ use bpe::terminal::complain;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::demo::args::Workload;
-use crate::demo::plan::Tables;
-use crate::demo::tools::in_path;
-use held::{Experience, Runs};
+use crate::sysbench::Tables;
+use crate::sysbench::Workload;
+use crate::sysbench::in_path;
 use load::{Bench, DATABASE};
 use run::{Mode, Phase, Request, Run, State, Test, Work};
+use state::{Experience, Runs};
 
-mod held;
 mod load;
 mod page;
 mod routes;
 mod run;
 mod runner;
+mod state;
 mod statements;
 
 /// Maximum number of kept results.
-const KEPT: usize = 50;
+const MAX_RESULTS: usize = 50;
 const THREADS: std::ops::RangeInclusive<u64> = 1..=256;
 const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
 
@@ -172,7 +172,7 @@ impl Experience {
         }
         let statements = statements::split(request.sql.as_deref().unwrap_or_default());
         if statements.is_empty() {
-                return Err(Refusal::bad("there is no SQL statement to run"));
+            return Err(Refusal::bad("there is no SQL statement to run"));
         }
         Ok(Work::Statements(statements))
     }
@@ -260,7 +260,7 @@ impl Experience {
         let Some(run) = runs.run.clone().filter(|run| !run.points.is_empty()) else {
             return;
         };
-        if runs.results.len() == KEPT {
+        if runs.results.len() == MAX_RESULTS {
             runs.results.pop_front();
         }
         runs.results.push_back(run.clone());

@@ -11,9 +11,9 @@ use bpe::console::{Answer, Refusal, Said, blocking};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::held::Experience;
 use super::page;
 use super::run::{Request, Run};
+use super::state::Experience;
 
 type Shared = State<Arc<Experience>>;
 

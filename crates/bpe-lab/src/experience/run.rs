@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::load::Side;
-use crate::demo::args::Workload;
+use crate::sysbench::Workload;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test {

@@ -1,7 +1,7 @@
 //! A load at a fixed rate that follows the primary.
 //!
 //! Requests are due at regular intervals, independent of earlier answers: users do not wait for each other. Clients process
-//! them in order. A request that no client could begin or finish within [`PATIENCE`] of its due time is lost. So a backlog
+//! them in order. A request that no client could begin or finish within [`REQUEST_TIMEOUT`] of its due time is lost. So a backlog
 //! from the outage does not count as throughput later.
 //!
 //! sysbench is unsuitable: it ends with its server, and its random rates hide differences of a few percent per second. Rows
@@ -17,16 +17,16 @@ use anyhow::{Context, Result};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
-use crate::demo::plan::Tables;
+use crate::sysbench::Tables;
 
 /// Client threads.
 pub const CLIENTS: usize = 16;
 /// Maximum delay of a request's start.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Client timeout for an answer of a server that may be gone.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a client looks for a primary while there is none.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// UPDATE statements of a writing transaction, in addition to BEGIN and COMMIT.
 const UPDATES: u64 = 5;
@@ -214,7 +214,7 @@ impl<'a> Client<'a> {
                 std::thread::sleep(Duration::from_secs_f64(wait));
             }
             let writes = number % shared.demand.writes_every == 0;
-            let answered = self.serve(due + PATIENCE.as_secs_f64(), writes);
+            let answered = self.serve(due + REQUEST_TIMEOUT.as_secs_f64(), writes);
             lock(&shared.requests).push(Request {
                 due,
                 answered: answered.then(|| shared.now()),
@@ -239,7 +239,7 @@ impl<'a> Client<'a> {
                 // The primary is gone, or was demoted: the request may go to the next one.
                 self.connection = None;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -262,8 +262,8 @@ impl<'a> Client<'a> {
             .socket(Some(socket.display().to_string()))
             .user(Some("root"))
             .db_name(Some(self.shared.tables.database))
-            .read_timeout(Some(ANSWER))
-            .write_timeout(Some(ANSWER))
+            .read_timeout(Some(ANSWER_TIMEOUT))
+            .write_timeout(Some(ANSWER_TIMEOUT))
             .prefer_socket(false);
         self.connection = Conn::new(options)
             .ok()
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(demand.statements(), 50.0 / 8.0 * 14.0);
         let load = Load::begin(Path::new("/nonexistent/socket"), tables, demand).unwrap();
         load.follow(None);
-        std::thread::sleep(PATIENCE + Duration::from_millis(300));
+        std::thread::sleep(REQUEST_TIMEOUT + Duration::from_millis(300));
         let requests = load.end();
         assert!(!requests.is_empty());
         assert!(requests.iter().all(|one| one.answered.is_none()));

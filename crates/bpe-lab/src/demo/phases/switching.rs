@@ -9,14 +9,13 @@ use private_server::Server;
 use serde::{Deserialize, Serialize};
 
 use super::second::{Second, hit_ratio};
-use super::shown::Shown;
-use crate::demo::args::Workload;
 use crate::demo::bench::Bench;
-use crate::demo::numbers::{number, percent};
 use crate::demo::observer::Observer;
-use crate::demo::report::chart::{Chart, Series};
 use crate::demo::rig::{Rig, live};
-use crate::demo::sysbench::Summary;
+use crate::report::{Chart, Part, Table};
+use crate::report::{number, percent};
+use crate::sysbench::Summary;
+use crate::sysbench::Workload;
 
 /// Seconds at the beginning for clients to connect and prepare their statements. No part includes them.
 const LEAD: f64 = 1.0;
@@ -42,13 +41,13 @@ pub enum State {
 pub struct Switching {
     pub seconds: Vec<Second>,
     /// In order; the first part has no statement.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Span>,
     pub summary: Summary,
 }
 
 /// The time between two switches. Means are over its seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Span {
     pub state: State,
     /// Seconds since the test began.
     pub t: f64,
@@ -173,7 +172,7 @@ fn switch(server: &Server, to: State, t: f64) -> Result<Switched> {
     })
 }
 
-fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
+fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Span> {
     let begins = std::iter::once((State::Serving, LEAD, None));
     let begins = begins.chain(
         switched
@@ -192,7 +191,7 @@ fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
             let first = of.first().copied().unwrap_or_default();
             let mean = |sum: f64| sum / of.len().max(1) as f64;
             let reads: Option<u64> = of.iter().map(|one| one.disk_reads).sum();
-            Part {
+            Span {
                 state,
                 t,
                 took_ms,
@@ -221,32 +220,13 @@ impl Switching {
         )
     }
 
-    fn part(&self, state: State) -> Option<&Part> {
+    fn span(&self, state: State) -> Option<&Span> {
         self.parts.iter().find(|part| part.state == state)
     }
 
-    fn chart(&self, title: &str, unit: &'static str, series: Series, top: Option<f64>) -> Chart {
-        let marks = self.parts.iter().filter(|part| part.took_ms.is_some());
-        Chart {
-            title: title.into(),
-            unit,
-            series: vec![series],
-            marks: marks
-                .map(|part| (part.t, part.state.mark().into()))
-                .collect(),
-            lead: LEAD,
-            top,
-        }
-    }
-}
-
-impl Shown for Switching {
-    fn title(&self) -> &'static str {
-        "Switching under load"
-    }
-
-    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>) {
-        let header = &[
+    /// The part of the report.
+    pub fn part(&self) -> Part {
+        let mut table = Table::new(&[
             "oltp_read_write",
             "seconds",
             "QPS",
@@ -254,19 +234,38 @@ impl Shown for Switching {
             "disk reads/s",
             "QPS, first second",
             "hit ratio, first second",
-        ];
-        let row = |part: &Part| {
-            vec![
-                part.state.title().into(),
-                number(Some(part.seconds as f64), 0),
-                number(Some(part.qps), 0),
-                percent(Some(part.hit_ratio), false, 1),
-                number(part.disk_reads_per_s, 0),
-                number(Some(part.first_qps), 0),
-                percent(Some(part.first_hit_ratio), false, 1),
-            ]
+        ]);
+        for span in &self.parts {
+            table.rows.push(vec![
+                span.state.title().into(),
+                number(Some(span.seconds as f64), 0),
+                number(Some(span.qps), 0),
+                percent(Some(span.hit_ratio), false, 1),
+                number(span.disk_reads_per_s, 0),
+                number(Some(span.first_qps), 0),
+                percent(Some(span.first_hit_ratio), false, 1),
+            ]);
+        }
+        let seconds = self.seconds.iter();
+        let qps = Chart::throughput(
+            Workload::ReadWrite.script(),
+            seconds.clone().map(|one| (one.t, one.qps)),
+        );
+        let hits = Chart::hit_ratio(seconds.map(|one| (one.t, hit_ratio(&[*one]))));
+        let switched = self.parts.iter().filter(|span| span.took_ms.is_some());
+        let marks = switched.map(|span| (span.t, span.state.mark().to_owned()));
+        let marked = |chart| Chart {
+            marks: marks.clone().collect(),
+            lead: LEAD,
+            ..chart
         };
-        (header, self.parts.iter().map(row).collect())
+        Part {
+            title: "Switching under load",
+            table: Some(table),
+            notes: self.notes(),
+            charts: [qps, hits].map(marked).into(),
+            ..Part::default()
+        }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -278,14 +277,14 @@ impl Shown for Switching {
         words[..1].make_ascii_uppercase();
         let mut notes = vec![format!("{words}{repeated}.")];
         let ratio = |of: f64| percent(Some(of), false, 1);
-        let first = |state| Some(ratio(self.part(state)?.first_hit_ratio));
-        let before = self.part(State::Serving).map(|part| ratio(part.hit_ratio));
+        let first = |state| Some(ratio(self.span(state)?.first_hit_ratio));
+        let before = self.span(State::Serving).map(|part| ratio(part.hit_ratio));
         if let (Some(before), Some(first)) = (before, first(State::ServingAgain)) {
             notes.push(format!(
                 "Bypass keeps what is cached: the hit ratio was {before} before it and {first} in the first second after it."
             ));
         }
-        if self.part(State::Bypass).is_none() {
+        if self.span(State::Bypass).is_none() {
             notes.push(format!("Bypass: {NO_BYPASS}."));
         }
         if let Some(first) = first(State::OnAgain) {
@@ -294,22 +293,6 @@ impl Shown for Switching {
             ));
         }
         notes
-    }
-
-    fn charts(&self) -> Vec<Chart> {
-        let series = |name: &str, class, value: fn(&Second) -> f64| Series {
-            name: name.into(),
-            class,
-            points: self.seconds.iter().map(|one| (one.t, value(one))).collect(),
-        };
-        let qps = series("oltp_read_write", "on", |one| one.qps);
-        let hits = series("page reads served by the extension", "hit", |one| {
-            hit_ratio(&[*one])
-        });
-        vec![
-            self.chart("Throughput", "QPS", qps, None),
-            self.chart("Hit ratio", "%", hits, Some(100.0)),
-        ]
     }
 }
 
@@ -390,13 +373,14 @@ mod tests {
         ] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
-        for chart in measured.charts() {
+        let part = measured.part();
+        for chart in part.charts {
             let marks: Vec<_> = chart.marks.iter().map(|mark| mark.1.as_str()).collect();
             assert_eq!(marks, ["bypass", "serving", "off", "on"]);
         }
-        let (header, rows) = measured.rows();
-        assert!(rows.iter().all(|row| row.len() == header.len()));
-        assert_eq!(rows.len(), 5);
+        let table = part.table.unwrap();
+        assert!(table.rows.iter().all(|row| row.len() == table.header.len()));
+        assert_eq!(table.rows.len(), 5);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::second::{Second, hit_ratio};
+use crate::sysbench::settled::recovery;
 
 /// Seconds after the first query for measuring the recovered cache.
 pub const FIRST: usize = 5;
@@ -12,8 +13,6 @@ pub const HITS: f64 = 95.0;
 pub const THROUGHPUT: f64 = 90.0;
 /// ... this many seconds after the server accepts connections.
 pub const WITHIN: f64 = 5.0;
-/// Consecutive seconds whose average must reach it, so that a single outlier does not count.
-const STEADY: usize = 3;
 
 /// Status variables of the recovered cache, without `Bpe_`: pages found, pages trusted, and pages loaded from the list of
 /// unproven ones. A library without persistence has none of them.
@@ -127,13 +126,10 @@ impl Restart {
         share(hit_ratio(self.parts().0), self.hits_before())
     }
 
-    /// Seconds from accepting connections until the throughput recovered: the end of the first second with the throughput,
-    /// if the average with the two following seconds reaches it, too.
+    /// Seconds from accepting connections until the throughput recovered.
     pub fn back_after(&self) -> Option<f64> {
         let goal = self.qps_before() * THROUGHPUT / 100.0;
-        let mut windows = self.after.windows(STEADY);
-        let found = windows.find(|of| of[0].qps >= goal && qps(of) >= goal)?;
-        Some(found[0].t)
+        recovery(self.after.iter().map(|one| (one.t, one.qps)), goal)
     }
 
     /// Describes the throughput's recovery.

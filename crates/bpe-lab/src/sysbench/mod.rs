@@ -1,9 +1,12 @@
-//! The load: sysbench with the reference's commands. Its output is read line by line while it runs.
+//! The load of demonstrations and the experience: sysbench with the reference's commands.
+//!
+//! [`Sysbench`] runs one of the reference's tests ([`Workload`]) on its tables, and reads the output line by line: an
+//! [`Interval`] a second, and a [`Summary`] at the end. [`settled`] detects when its curves stop changing.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -11,8 +14,10 @@ use anyhow::{Context, Result, bail};
 use private_server::process;
 use serde::{Deserialize, Serialize};
 
-use super::args::Workload;
-use super::plan::{THREADS, Tables};
+pub use workload::{THREADS, Tables, Workload};
+
+pub mod settled;
+mod workload;
 
 /// One second of a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -157,6 +162,15 @@ impl Sysbench<'_> {
             .arg(format!("--mysql-socket={}", self.socket.display()));
         command
     }
+}
+
+/// Finds a program in $PATH or in the system directories for root.
+pub fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
 }
 
 /// Runs a command to its end, with its log in the directory `logs`. Returns its output; `None` if `each_line` ended it.
