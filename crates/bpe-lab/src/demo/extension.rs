@@ -12,9 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::bench::Bench;
 use super::observer::Observer;
 use super::volume::Volume;
-use crate::sysbench::Sysbench;
-use crate::sysbench::Workload;
 use crate::sysbench::settled::Rule;
+use crate::sysbench::{Sysbench, Workload};
 
 /// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {

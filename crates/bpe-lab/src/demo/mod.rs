@@ -144,7 +144,7 @@ fn draw_restarts(results: &results::Results, json: &Path) -> Result<()> {
     }
     let picture = Picture {
         title: "Restarts under load",
-        note: format!("seconds; {}", results.environment.server),
+        note: format!("{}, oltp_read_write", results.environment.server),
         charts,
         columns: 1,
         each: (760.0, 270.0),

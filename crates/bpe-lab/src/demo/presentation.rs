@@ -5,8 +5,7 @@ use maud::PreEscaped;
 
 use super::args::SideName;
 use super::results::{PoolRun, Results, Test};
-use crate::report::{Card, Chart, Method, Part, Report, Section, Series, Table};
-use crate::report::{number, percent};
+use crate::report::{Card, Chart, Method, Part, Report, Section, Series, Table, number, percent};
 use crate::sysbench::{Interval, Workload};
 
 const SIDES: [SideName; 3] = [SideName::Off, SideName::On, SideName::Ceiling];

@@ -11,11 +11,9 @@ use super::phases::Phases;
 use super::plan::{Plan, TABLES};
 use super::settings;
 use super::work::Work;
-use crate::report::Environment;
+use crate::report::{Environment, share};
 use crate::sysbench;
-use crate::sysbench::THREADS;
-use crate::sysbench::Workload;
-use crate::sysbench::{Interval, Summary};
+use crate::sysbench::{Interval, Summary, THREADS, Workload};
 
 /// The whole demonstration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,19 +72,7 @@ pub struct Test {
     pub work: Work,
 }
 
-impl Side {
-    /// The test of a workload, if it was run.
-    pub fn test(&self, workload: Workload) -> Option<&Test> {
-        self.tests.iter().find(|test| test.workload == workload)
-    }
-}
-
 impl PoolRun {
-    /// The side of that name, if it was run.
-    pub fn side(&self, name: SideName) -> Option<&Side> {
-        self.sides.iter().find(|side| side.name == name)
-    }
-
     /// Whether any of the three tests was run.
     pub fn is_tested(&self) -> bool {
         self.sides.iter().any(|side| !side.tests.is_empty())
@@ -94,7 +80,8 @@ impl PoolRun {
 
     /// The test of a workload on a side.
     pub fn test(&self, name: SideName, workload: Workload) -> Option<&Test> {
-        self.side(name)?.test(workload)
+        let side = self.sides.iter().find(|side| side.name == name)?;
+        side.tests.iter().find(|test| test.workload == workload)
     }
 
     /// Queries per second.
@@ -104,28 +91,24 @@ impl PoolRun {
 
     /// Gain in QPS by the extension, percent.
     pub fn gain(&self, workload: Workload) -> Option<f64> {
-        let off = self.qps(SideName::Off, workload)?;
-        let on = self.qps(SideName::On, workload)?;
-        (off > 0.0).then(|| (on / off - 1.0) * 100.0)
+        let qps = |name| self.qps(name, workload);
+        Some(share(qps(SideName::On)?, qps(SideName::Off)?)? - 100.0)
     }
 
     /// QPS with the extension in percent of the ceiling.
     pub fn of_ceiling(&self, workload: Workload) -> Option<f64> {
-        let ceiling = self.qps(SideName::Ceiling, workload)?;
-        let on = self.qps(SideName::On, workload)?;
-        (ceiling > 0.0).then(|| on / ceiling * 100.0)
+        let qps = |name| self.qps(name, workload);
+        share(qps(SideName::On)?, qps(SideName::Ceiling)?)
     }
 
     /// Reads of the data disk per query that the extension saved, percent.
     pub fn reads_saved(&self, workload: Workload) -> Option<f64> {
         let per_query = |name| {
             let test = self.test(name, workload)?;
-            let reads = test.work.disk_reads? as f64;
-            (test.summary.queries > 0).then(|| reads / test.summary.queries as f64)
+            share(test.work.disk_reads? as f64, test.summary.queries as f64)
         };
-        let off: f64 = per_query(SideName::Off)?;
-        let on: f64 = per_query(SideName::On)?;
-        (off > 0.0).then(|| (1.0 - on / off) * 100.0)
+        let on = per_query(SideName::On)?;
+        Some(100.0 - share(on, per_query(SideName::Off)?)?)
     }
 }
 

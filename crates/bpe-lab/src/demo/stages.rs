@@ -13,9 +13,8 @@ use super::results::{PoolRun, Side, Test};
 use super::rig::{Rig, live};
 use super::volume::Volume;
 use super::{extension, phases};
-use crate::sysbench::Sysbench;
-use crate::sysbench::Workload;
 use crate::sysbench::settled::Rule;
+use crate::sysbench::{Sysbench, Workload};
 
 /// The load before a test ends when the hit ratio meets the first rule, and the throughput (percent of its mean) the second.
 const HITS_SETTLED: Rule = Rule {

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bpe::connection::{Target, plain};
 
-use crate::sysbench::Tables;
-use crate::sysbench::Workload;
-use crate::sysbench::{Interval, Sysbench};
+use crate::sysbench::{Interval, Sysbench, Tables, Workload};
 
 /// The database with the tables of the tests; their names and structure are sysbench's.
 pub const DATABASE: &str = "sbtest";

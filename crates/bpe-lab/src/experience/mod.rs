@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,9 +20,7 @@ use bpe::terminal::complain;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::sysbench::Tables;
-use crate::sysbench::Workload;
-use crate::sysbench::in_path;
+use crate::sysbench::{Tables, Workload, in_path};
 use load::{Bench, DATABASE};
 use run::{Mode, Phase, Request, Run, State, Test, Work};
 use state::{Experience, Runs};
@@ -105,7 +103,6 @@ impl Experience {
             places: places.clone(),
             folder,
             state: Mutex::default(),
-            beginning: Mutex::default(),
             stop: AtomicBool::new(false),
             last: AtomicU64::new(0),
         })
@@ -197,8 +194,8 @@ impl Experience {
         let busy = || {
             Refusal::conflict("a test is running already").advise("stop it, or wait for its end")
         };
-        let beginning = self.beginning.try_lock();
-        if matches!(beginning, Err(TryLockError::WouldBlock)) || self.is_running() {
+        // Before the server is asked, which would disturb a measurement.
+        if self.is_running() {
             return Err(busy());
         }
         let work = self.work(request)?;

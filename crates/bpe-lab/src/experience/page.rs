@@ -2,8 +2,7 @@
 
 use super::load::Side;
 use super::run::{Mode, Phase, Point, Run, State};
-use crate::report::{Chart, Part, Report, Section, Series, Table};
-use crate::report::{date, number, percent};
+use crate::report::{Chart, Part, Report, Section, Series, Table, date, number, percent};
 
 /// The whole page.
 pub fn html(run: &Run) -> String {

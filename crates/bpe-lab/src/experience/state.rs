@@ -11,7 +11,7 @@ use bpe::enable::Places;
 use super::load::Bench;
 use super::run::Run;
 
-/// Lock order: `beginning` before `state`, which is a leaf.
+/// Lock order: `state` is a leaf.
 pub struct Experience {
     pub(super) server: Arc<Watched>,
     pub(super) places: Places,
@@ -20,8 +20,6 @@ pub struct Experience {
     /// Directory for results and sysbench's outputs.
     pub(super) folder: Option<PathBuf>,
     pub(super) state: Mutex<Runs>,
-    /// Held while a run is started.
-    pub(super) beginning: Mutex<()>,
     pub(super) stop: AtomicBool,
     pub(super) last: AtomicU64,
 }

@@ -207,9 +207,9 @@ mod tests {
     fn the_table_has_a_row_for_each_size() {
         let text = table(&results(2), LRU, 1000);
         assert_eq!(text.matches("LRU").count(), 2, "{text}");
-        assert_eq!(text.matches("20.0\u{a0}%").count(), 2, "{text}");
+        assert_eq!(text.matches("20.0 %").count(), 2, "{text}");
         assert!(
-            text.contains("25\u{a0}%") && text.contains("2,000 events"),
+            text.contains("25 %") && text.contains("2,000 events"),
             "{text}"
         );
     }

@@ -19,7 +19,7 @@ mod text;
 
 pub use chart::{Axis, Chart, Range, Series};
 pub use environment::{Environment, date};
-pub use numbers::{number, percent, seconds};
+pub use numbers::{number, percent, seconds, share};
 pub use page::html;
 pub use picture::Picture;
 pub use schema::{Card, Columns, Method, Part, Report, Section, Table};

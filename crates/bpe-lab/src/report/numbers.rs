@@ -40,6 +40,11 @@ pub fn seconds(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$} s"))
 }
 
+/// Percentage; `None` if `whole` is 0.
+pub fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part * 100.0 / whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -97,11 +97,16 @@ impl<'a, T> Columns<'a, T> {
         }
     }
 
-    /// Adds a row. An empty `goal` means that there is none.
-    pub fn row(&mut self, name: impl Into<String>, goal: &str, cell: impl Fn(&T) -> String) {
+    /// Adds a row without a goal.
+    pub fn row(&mut self, name: impl Into<String>, cell: impl Fn(&T) -> String) {
+        self.goal(name, String::new(), cell);
+    }
+
+    /// Adds a row with a goal.
+    pub fn goal(&mut self, name: impl Into<String>, goal: String, cell: impl Fn(&T) -> String) {
         let cells = self.items.iter().map(|item| cell(item));
         let row = std::iter::once(name.into()).chain(cells);
-        self.table.rows.push(row.chain([goal.to_owned()]).collect());
+        self.table.rows.push(row.chain([goal]).collect());
     }
 
     /// The complete table.

@@ -48,6 +48,7 @@ impl std::fmt::Display for Table {
                 Cell::new(text).set_alignment(alignment)
             }));
         }
-        grid.fmt(f)
+        // `say!` would escape spaces that do not break.
+        f.write_str(&grid.to_string().replace('\u{a0}', " "))
     }
 }

@@ -7,8 +7,9 @@ use maud::{Markup, html};
 use super::figures::{FREE, Failover, Figures, Keeping, THROUGHPUT, WITHIN};
 use super::load::REQUEST_TIMEOUT;
 use super::plan::Standby;
-use crate::report::{Chart, Columns, Method, Part, Report, Section, Series, Table};
-use crate::report::{number, percent, seconds};
+use crate::report::{
+    Chart, Columns, Method, Part, Report, Section, Series, Table, number, percent, seconds,
+};
 
 /// Maximum cost of warming, percent of the standby's volume and of the primary's statements.
 const VOLUME_SHARE: f64 = 5.0;
@@ -58,7 +59,7 @@ fn prose(figures: &Figures) -> Markup {
             "physical copies of one data directory, and with an empty pool and an empty cache."
         }
         p {
-            "The load: " (figures.load) ". It asks for " (format!("{:.0}", figures.wanted)) " statements a second. Requests are due at "
+            "The load asks for " (format!("{:.0}", figures.wanted)) " statements a second. Requests are due at "
             "even distances, answered or not. One that is not begun within " (REQUEST_TIMEOUT.as_secs()) " s is lost; it counts as one that took "
             "that long. The load fills the primary's cache until its hit ratio has stopped rising. Then the primary is measured, and killed "
             "with signal 9. When the standby accepts a write, the clients are sent to it: this is the promotion."
@@ -135,36 +136,30 @@ fn table(figures: &Figures) -> Table {
     };
     let back = format!("{THROUGHPUT:.0} % of the throughput, since the");
     let below = |percent: f64| format!("below {percent:.0}\u{a0}%");
-    table.row("statements/s before", "", |one| {
-        number(Some(one.qps_before), 0)
-    });
-    table.row("hit ratio before", "", |one| {
-        percent(one.hits_before, false, 1)
-    });
-    table.row("kill to promotion", "", |one| seconds(Some(-one.killed), 1));
-    table.row(format!("{back} kill"), "", |one| {
+    table.row("statements/s before", |one| number(Some(one.qps_before), 0));
+    table.row("hit ratio before", |one| percent(one.hits_before, false, 1));
+    table.row("kill to promotion", |one| seconds(Some(-one.killed), 1));
+    table.row(format!("{back} kill"), |one| {
         one.back_words(one.back_since_the_kill())
     });
-    table.row(
+    table.goal(
         format!("{back} promotion"),
-        &format!("{WITHIN:.0} s or less, if warm"),
+        format!("{WITHIN:.0} s or less, if warm"),
         |one| one.back_words(one.back),
     );
-    table.row("statements lost to the outage", "", |one| {
+    table.row("statements lost to the outage", |one| {
         count(one.lost_to_the_outage)
     });
-    table.row("statements lost to slowness, first minute", "", |one| {
+    table.row("statements lost to slowness, first minute", |one| {
         count(one.lost_to_slowness)
     });
-    table.row("p95 ms before", "", |one| number(one.p95_before, 1));
-    table.row("p95 ms, first minute", "", |one| number(one.p95_after, 1));
-    table.row("hit ratio, first 10 s", "", |one| {
+    table.row("p95 ms before", |one| number(one.p95_before, 1));
+    table.row("p95 ms, first minute", |one| number(one.p95_after, 1));
+    table.row("hit ratio, first 10 s", |one| {
         percent(one.hits_after, false, 1)
     });
-    table.row("data disk reads, first minute", "", |one| {
-        count(one.disk_reads)
-    });
-    table.row("warmed first in", "", |one| {
+    table.row("data disk reads, first minute", |one| count(one.disk_reads));
+    table.row("warmed first in", |one| {
         keeping(one, |of| {
             let bytes = size::human(of.first_bytes);
             format!(
@@ -173,34 +168,34 @@ fn table(figures: &Figures) -> Table {
             )
         })
     });
-    table.row("keeping warm: reads of the standby's volume", "", |one| {
+    table.row("keeping warm: reads of the standby's volume", |one| {
         keeping(one, |of| {
             let bytes = size::human(of.per_second(of.bytes) as u64);
             format!("{:.1} reads/s, {bytes}/s", of.per_second(of.reads))
         })
     });
-    table.row(
+    table.goal(
         "... of what that volume can do",
-        &below(VOLUME_SHARE),
+        below(VOLUME_SHARE),
         |one| {
             keeping(one, |of| {
                 percent(share(of.reads, of.volume_could), false, 2)
             })
         },
     );
-    table.row("... of what that volume did", "", |one| {
+    table.row("... of what that volume did", |one| {
         keeping(one, |of| percent(share(of.reads, of.volume_ios), false, 2))
     });
-    table.row(
+    table.goal(
         "... statements, of the primary's",
-        &below(STATEMENT_SHARE),
+        below(STATEMENT_SHARE),
         |one| {
             keeping(one, |of| {
                 percent(share(of.statements, of.primary_statements), false, 3)
             })
         },
     );
-    table.row("processors free before, first minute", "", |one| {
+    table.row("processors free before, first minute", |one| {
         let [before, after] = [one.free_before, one.free_after].map(|of| percent(of, false, 0));
         format!(
             "{before}, {after}{}",

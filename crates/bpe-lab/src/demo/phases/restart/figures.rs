@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::second::{Second, hit_ratio};
+use crate::report::share;
 use crate::sysbench::settled::recovery;
 
 /// Seconds after the first query for measuring the recovered cache.
@@ -90,11 +91,6 @@ impl How {
 /// Average queries per second; 0 for an empty slice.
 pub fn qps(of: &[Second]) -> f64 {
     of.iter().map(|one| one.qps).sum::<f64>() / of.len().max(1) as f64
-}
-
-/// Percentage; `None` if `whole` is 0.
-pub fn share(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| part * 100.0 / whole)
 }
 
 impl Restart {

@@ -2,10 +2,9 @@
 
 use bpe::size;
 
-use super::figures::{FIRST, HITS, How, Restart, Restarts, THROUGHPUT, TOLD, WITHIN, qps, share};
+use super::figures::{FIRST, HITS, How, Restart, Restarts, THROUGHPUT, TOLD, WITHIN, qps};
 use crate::demo::phases::second::{Second, hit_ratio};
-use crate::report::{Chart, Columns, Part, Range, Series};
-use crate::report::{number, percent, seconds};
+use crate::report::{Chart, Columns, Part, Range, Series, number, percent, seconds, share};
 
 const POOL: &str = "InnoDB's own pool is as the servers' defaults leave it: a clean stop writes down which pages were in it, \
                     and the next start reads them. After kill -9 that is the list of the last clean stop.";
@@ -157,45 +156,43 @@ impl Restarts {
         let mut table = Columns::new("oltp_read_write", items);
         let ratio = |of: &[Second]| percent(Some(hit_ratio(of)), false, 1);
         let count = |of: &[Second]| number(Some(qps(of)), 0);
-        table.row("server ends in", "", |one| seconds(Some(one.stop), 2));
-        table.row("start command to connections accepted", "", |one| {
+        table.row("server ends in", |one| seconds(Some(one.stop), 2));
+        table.row("start command to connections accepted", |one| {
             seconds(Some(one.start), 2)
         });
-        table.row("from then to the first query", "", |one| {
+        table.row("from then to the first query", |one| {
             seconds(Some(one.first_query), 2)
         });
-        table.row("cached before", "", |one| size::human(one.cached));
-        table.row("hit ratio before", "", |one| ratio(&one.before));
-        table.row(format!("hit ratio, first {FIRST} s"), "", |one| {
+        table.row("cached before", |one| size::human(one.cached));
+        table.row("hit ratio before", |one| ratio(&one.before));
+        table.row(format!("hit ratio, first {FIRST} s"), |one| {
             ratio(one.first())
         });
-        table.row(
+        table.goal(
             format!("hit ratio, first {FIRST} s, of that before"),
-            &format!("{HITS:.0}\u{a0}% or more"),
+            format!("{HITS:.0}\u{a0}% or more"),
             |one| percent(one.hits_kept(), false, 1),
         );
-        table.row("QPS before", "", |one| count(&one.before));
-        table.row(format!("QPS, first {FIRST} s"), "", |one| {
-            count(one.first())
-        });
-        table.row(format!("QPS, first {FIRST} s, of that before"), "", |one| {
+        table.row("QPS before", |one| count(&one.before));
+        table.row(format!("QPS, first {FIRST} s"), |one| count(one.first()));
+        table.row(format!("QPS, first {FIRST} s, of that before"), |one| {
             one.of_before(one.first())
         });
-        table.row(
+        table.goal(
             format!("{THROUGHPUT:.0} % of the QPS before, from connections accepted"),
-            &format!("{WITHIN:.0} s or less"),
+            format!("{WITHIN:.0} s or less"),
             |one| match one.back_after() {
                 None => format!("not in {:.0} s", one.measured()),
                 after => seconds(after, 1),
             },
         );
-        table.row("QPS later", "", |one| count(one.later()));
-        table.row("QPS later, of that before", "", |one| {
+        table.row("QPS later", |one| count(one.later()));
+        table.row("QPS later, of that before", |one| {
             one.of_before(one.later())
         });
         for name in TOLD {
             if self.restarts.iter().any(|one| one.told(name).is_some()) {
-                table.row(format!("Bpe_{name}"), "", |one| {
+                table.row(format!("Bpe_{name}"), |one| {
                     number(one.told(name).map(|value| value as f64), 0)
                 });
             }
