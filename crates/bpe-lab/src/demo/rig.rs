@@ -10,9 +10,9 @@ use super::args::SideName;
 use super::bench::Bench;
 use super::dataset::Dataset;
 use super::disk::Disk;
-use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
 use super::{extension, settings};
+use crate::sysbench::{Interval, Sysbench};
 
 /// File of the volume with the file system of the data directory.
 const IMAGE: &str = "disk.image";
