@@ -22,13 +22,11 @@
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
 #                CLUSTER=replicas | galera | group-replication shows a failover with a cold and with a warm standby instead
 #                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C;
-#                SCRIPTS=FOLDER offers the sysbench scripts there as well
 
 CLUSTER ?=
 SERVER ?= $(if $(filter group-replication,$(CLUSTER)),mysql-9.7,mariadb-10.11)
 ARGS ?=
 UI ?=
-SCRIPTS ?=
 TESTS ?=
 PACKAGE ?=
 TURN ?=
@@ -103,7 +101,7 @@ demo: dependencies
 	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
 	$(if $(filter galera,$(CLUSTER)),scripts/install-dependencies galera)
 	$(MAKE) --no-print-directory build
-	dist/bpe-lab demo --server $(SERVER) $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
+	dist/bpe-lab demo --server $(SERVER) $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(filter-out 0,$(UI)),--ui) $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

@@ -318,7 +318,7 @@ export class MockConsole {
   /** @param {string} what @param {string} id @param {any} body @param {URL} url @param {import("node:http").ServerResponse} response */
   experience(what, id, body, url, response) {
     if (!what) {
-      return answer(response, 200, { available: true, server: "1", tests: ["oltp_read_only", "oltp_write_only", "oltp_read_write", "script", "sql"], scripts: { folder: "/srv/scripts", names: ["shop.lua"] }, missing: null, run: this.run, results: [...this.results].reverse() });
+      return answer(response, 200, { available: true, server: "1", tests: ["oltp_read_only", "oltp_write_only", "oltp_read_write", "sql"], missing: null, run: this.run, results: [...this.results].reverse() });
     }
     if (what === "run") {
       if (body.test === "sql" && /\bDROP\b/i.test(body.sql)) return answer(response, 400, { error: "Statement 1 cannot be prepared.", advice: "Look at its syntax." });

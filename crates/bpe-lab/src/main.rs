@@ -2,9 +2,12 @@
 //!
 //! Subcommands demonstrate the extension on a private server ([`demo`]), and put load on a server beside the console
 //! ([`experience`]). They replay traces ([`replay`]), generate them ([`stream`]), compare policies over the generated ones
-//! ([`policies`]), and mount emulated cloud volumes ([`volume`]). The library of `bpe` handles servers and terminal output,
-//! and does not depend on this command. Each subcommand is a module with `Args` (parsed by clap) and `run(Args) ->
-//! Result<ExitCode>`.
+//! ([`policies`]), and mount emulated cloud volumes ([`volume`]). Each subcommand is a module with `Args` (parsed by clap)
+//! and `run(Args) -> Result<ExitCode>`.
+//!
+//! Rooms from top to bottom: `demo`, `experience`, `policies`, `replay`, `stream`, `volume`, `sysbench` (the load) and
+//! `report` (text, pages and charts). A room imports only those after it. The library of `bpe` handles servers and terminal
+//! output, and does not depend on this command.
 
 use std::process::ExitCode;
 
@@ -16,8 +19,9 @@ mod demo;
 mod experience;
 mod policies;
 mod replay;
-mod settled;
+mod report;
 mod stream;
+mod sysbench;
 mod volume;
 
 #[derive(Parser)]

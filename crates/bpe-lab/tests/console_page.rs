@@ -23,14 +23,6 @@ const ROWS: u32 = 30_000;
 const TOKEN: &str = "a-token-that-only-this-test-knows-0123456789";
 const NAME: &str = "shop";
 const MAKE_REPORT: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
-const SCRIPT: &str = "sysbench.cmdline.options = { rows = {\"Rows that are read\", 100} }
-function thread_init()
-   connection = sysbench.sql.driver():connect()
-end
-function event()
-   connection:query(\"SELECT c FROM sbtest1 WHERE id = \" .. sysbench.rand.uniform(1, sysbench.opt.rows))
-end
-";
 
 fn main() -> ExitCode {
     integration_tests::harness::run([Suite::new("console_page").with(
@@ -73,7 +65,6 @@ impl<'a> Stage<'a> {
         };
         stage.link_socket()?;
         stage.start_load()?;
-        stage.write_script()?;
         stage.start_console()?;
         Ok(stage)
     }
@@ -94,24 +85,6 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Writes a user's sysbench script, and a file that is not one.
-    fn write_script(&self) -> Outcome {
-        let folder = self.scripts();
-        fs::create_dir(&folder)?;
-        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755))?;
-        let script = folder.join("shop.lua");
-        fs::write(&script, SCRIPT)?;
-        fs::set_permissions(&script, PermissionsExt::from_mode(0o644))?;
-        Ok(std::os::unix::fs::symlink(
-            "/usr/share/sysbench/oltp_read_only.lua",
-            folder.join("link.lua"),
-        )?)
-    }
-
-    fn scripts(&self) -> PathBuf {
-        self.place.root().join("scripts")
-    }
-
     fn start_console(&mut self) -> Outcome {
         let log = fs::File::create(self.place.root().join("console.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_bpe-lab"));
@@ -124,8 +97,6 @@ impl<'a> Stage<'a> {
             .arg(self.place.root().join("token"))
             .arg("--state-dir")
             .arg(self.place.root().join("state"))
-            .arg("--scripts")
-            .arg(self.scripts())
             .arg("--web-folder")
             .arg(browser::web().join("dist"));
         let child = command

@@ -111,7 +111,7 @@ fn a_signal_unmounts() {
 }
 
 #[test]
-fn a_control_socket_that_was_removed_or_replaced_holds_nothing_up() {
+fn removed_or_replaced_control_socket_delays_nothing() {
     for replaced in [false, true] {
         let Some(mut mounted) = Mounted::start(&[]) else {
             return;
@@ -139,7 +139,7 @@ fn a_control_socket_that_was_removed_or_replaced_holds_nothing_up() {
 }
 
 #[test]
-fn the_mount_vanishes_with_a_killed_process_and_can_be_made_again() {
+fn mount_ends_with_killed_process_and_can_be_repeated() {
     let Some(mut mounted) = Mounted::start(&[]) else {
         return;
     };

@@ -251,7 +251,7 @@ export interface Side {
   p95_ms: number;
 }
 
-export const TEST_NAMES = ["oltp_read_only", "oltp_write_only", "oltp_read_write", "script", "sql"] as const;
+export const TEST_NAMES = ["oltp_read_only", "oltp_write_only", "oltp_read_write", "sql"] as const;
 export type TestName = (typeof TEST_NAMES)[number];
 
 export const RUN_MODES = ["manual", "compare"] as const;
@@ -281,9 +281,6 @@ export interface Run {
   server: string;
   server_version: string;
   test: TestName;
-  /** Of a script of one's own: its name and its options. */
-  script?: string;
-  options?: string[];
   mode: RunMode;
   threads: number;
   seconds: number;
@@ -302,9 +299,6 @@ export interface Run {
 export interface RunRequest {
   test: TestName;
   sql?: string;
-  /** Name of the script, and options that it declares, as `name=value`. */
-  script?: string;
-  options?: string[];
   mode: RunMode;
   threads: number;
   seconds: number;

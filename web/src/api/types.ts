@@ -149,7 +149,6 @@ export interface Result {
   id: string;
   at_ms?: number;
   test: TestName;
-  script?: string;
   mode: RunMode;
   off: Side | null;
   on: Side | null;
@@ -161,20 +160,11 @@ export interface Experience {
   available: boolean;
   server: string | null;
   tests: TestName[];
-  /** sysbench scripts of one's own, if the console was given a folder of them. */
-  scripts?: Scripts | null;
   /** Why sysbench's tests cannot be run. */
   missing?: string | null;
   run: Run | null;
   /** Newest first. */
   results: Result[];
-}
-
-export interface Scripts {
-  folder: string;
-  names: string[];
-  /** Why none is offered. */
-  reason?: string | null;
 }
 
 /** A line of a server's stream. */

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ApiError } from "../api/client";
-import type { Experience, Result, Run, RunMode, RunRequest, Scripts, TestName } from "../api/types";
+import type { Experience, Result, Run, RunMode, RunRequest, TestName } from "../api/types";
 import { Chart } from "../components/chart";
 import { useRepeated } from "../components/refresh";
 import { dateAndClock, millis, number } from "../format";
@@ -66,7 +66,7 @@ export function ExperiencePage() {
           <>
             {known.value.missing && <p class="banner warn" lang="en">{known.value.missing}</p>}
             <div class="experience">
-              <RunForm tests={known.value.tests} scripts={known.value.scripts ?? null} running={running} onStart={(wanted) => void act(() => api.run(wanted))} />
+              <RunForm tests={known.value.tests} running={running} onStart={(wanted) => void act(() => api.run(wanted))} />
               <div class="experience-live">
                 {running && run && (
                   <div class="card live-controls" role="status">
@@ -100,7 +100,7 @@ export function ExperiencePage() {
 }
 
 /** What was run. */
-const nameOf = (run: { test: TestName; script?: string }) => run.script ?? text.value.experience.tests[run.test] ?? run.test;
+const nameOf = (run: { test: TestName }) => text.value.experience.tests[run.test] ?? run.test;
 
 function phaseText(run: Run): string {
   const phases: Record<string, string> = text.value.experience.phases;
@@ -108,16 +108,11 @@ function phaseText(run: Run): string {
   return phases[phase] ?? phase;
 }
 
-function RunForm(props: { tests: TestName[]; scripts: Scripts | null; running: boolean; onStart: (wanted: RunRequest) => void }) {
+function RunForm(props: { tests: TestName[]; running: boolean; onStart: (wanted: RunRequest) => void }) {
   const t = text.value.experience;
   const test = useSignal<TestName>(props.tests[0] ?? "oltp_read_only");
   const mode = useSignal<RunMode>("compare");
   const sql = useSignal("");
-  const script = useSignal("");
-  const options = useSignal("");
-  const names = props.scripts?.names ?? [];
-  // One that was removed is chosen no more.
-  const chosen = names.includes(script.value) ? script.value : names[0] ?? "";
   const threads = useSignal(16);
   const seconds = useSignal(30);
   return (
@@ -126,7 +121,6 @@ function RunForm(props: { tests: TestName[]; scripts: Scripts | null; running: b
       props.onStart({
         test: test.value, mode: mode.value, threads: threads.value, seconds: seconds.value,
         ...(test.value === "sql" ? { sql: sql.value } : {}),
-        ...(test.value === "script" ? { script: chosen, options: options.value.split(/\s+/).filter(Boolean) } : {}),
       });
     }}>
       <label class="field">
@@ -142,23 +136,6 @@ function RunForm(props: { tests: TestName[]; scripts: Scripts | null; running: b
             onInput={(event) => (sql.value = event.currentTarget.value)} />
           <small id="sql-hint">{t.sqlHint}</small>
         </label>
-      )}
-      {test.value === "script" && (
-        <>
-          <label class="field">
-            <span>{t.script}</span>
-            <select name="script" required value={chosen} aria-describedby="script-hint" onChange={(event) => (script.value = event.currentTarget.value)}>
-              {names.map((one) => <option key={one} value={one}>{one}</option>)}
-            </select>
-            <small id="script-hint">{names.length > 0 ? t.scriptHint(props.scripts?.folder ?? "") : props.scripts?.reason ?? t.noScript(props.scripts?.folder ?? "")}</small>
-          </label>
-          <label class="field">
-            <span>{t.options}</span>
-            <input type="text" name="options" spellcheck={false} autocomplete="off" value={options.value} aria-describedby="options-hint"
-              onInput={(event) => (options.value = event.currentTarget.value)} />
-            <small id="options-hint">{t.optionsHint}</small>
-          </label>
-        </>
       )}
       <fieldset class="choices">
         <legend>{t.mode}</legend>

@@ -17,7 +17,7 @@ for (let i = 2; i < process.argv.length; i++) {
   options[name] = name === "mock" ? "1" : process.argv[++i] ?? "";
 }
 
-const ORDER = ["wrongToken", "switchOn", "views", "clusters", "rolling", "latencies", "compare", "settings", "languages", "phone", "switchOff", "experience", "ownScript", "lost"];
+const ORDER = ["wrongToken", "switchOn", "views", "clusters", "rolling", "latencies", "compare", "settings", "languages", "phone", "switchOff", "experience", "lost"];
 
 const subject = options["mock"] ? await pretended() : real(options);
 const watched = new Watched(subject, options["screenshots"]);

@@ -443,58 +443,6 @@ async function keep(page, what, name) {
   return readFile(await file.path(), "utf8");
 }
 
-/** A sysbench script of one's own, switched by hand while it runs. @param {Watched} watched */
-export async function ownScript(watched) {
-  if (!watched.subject.experience) return "no demonstration server";
-  const page = await watched.at("overview");
-  const before = await state(page);
-  await page.getByRole("link", { name: "Experience" }).click();
-  await page.locator("[name=test]").selectOption("script");
-  const scripts = page.locator("[name=script]");
-  assert.deepEqual(await scripts.locator("option").allInnerTexts(), ["shop.lua"], "what may be run");
-  await page.locator("[name=options]").fill("rows=500");
-  await page.getByLabel("Switch by hand").check();
-  await page.getByLabel("Seconds of each phase").fill("600");
-  await page.getByLabel("Threads").fill("2");
-  await accessible(page, "the form for a script");
-  await page.getByRole("button", { name: "Start" }).click();
-  const controls = page.locator(".live-controls");
-  await controls.getByText("shop.lua: under way").waitFor();
-  const on = before === "active";
-  const legend = (/** @type {string} */ side) => page.locator(".legend li").filter({ hasText: `${side} · QPS` }).innerText();
-  for (const side of on ? ["With", "Without"] : ["Without", "With"]) {
-    await until(() => legend(side), (text) => /[1-9]/.test(text), `queries ${side} the extension`);
-    const toggle = controls.getByRole("switch");
-    if (side === (on ? "With" : "Without")) await toggle.click();
-  }
-  await page.getByRole("button", { name: "Stop" }).click();
-  await page.locator("[data-result=stopped] [data-gain]").waitFor();
-  const kept = JSON.parse(await keep(page, "JSON", /^bpe-script-.*\.json$/));
-  assert.equal(kept.script, "shop.lua");
-  assert.ok(kept.off.qps > 0 && kept.on.qps > 0);
-  await watched.picture(page, "script", true);
-  if (watched.subject.real) {
-    // What the script does not declare goes no further.
-    await page.locator("[name=options]").fill("config-file=x");
-    await page.getByRole("button", { name: "Start" }).click();
-    await page.getByRole("alert").getByText("no option `config-file`").waitFor();
-    // Which the browser mentions, too.
-    watched.complaints = watched.complaints.filter((one) => !one.includes("status of 400"));
-  }
-  // As the next one expects it.
-  await page.getByRole("link", { name: "Servers" }).click();
-  await page.getByRole("link", { name: watched.subject.server, exact: true }).click();
-  if ((await state(page)) !== before) {
-    await page.getByRole("switch").click();
-    await page.getByRole("dialog").locator("[data-confirm]:enabled").click();
-    await page.getByRole("dialog").locator("[data-task=done]").waitFor({ timeout: 30_000 });
-    await page.keyboard.press("Escape");
-    await until(() => state(page), (now) => now === before, "the state");
-  }
-  await page.context().close();
-  return undefined;
-}
-
 /** The server is killed and comes back; after that so is the console. @param {Watched} watched */
 export async function lost(watched) {
   const { subject } = watched;

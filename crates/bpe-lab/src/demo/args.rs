@@ -6,45 +6,40 @@ use bpe::{console, size};
 use serde::{Deserialize, Serialize};
 
 use super::cluster::name::ClusterName;
+use crate::sysbench::Workload;
 
 /// What clap parses.
 #[derive(clap::Args)]
 pub struct Args {
     /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
-    /// [default: mariadb-10.11; with --instances and --cluster group-replication mysql-9.7]
+    /// [default: mariadb-10.11; with --cluster group-replication mysql-9.7]
     #[arg(long, value_parser = server_name)]
     pub server: Option<private_server::Flavour>,
     /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
-    /// [default: 128M, with --quick or --instances 40M]
+    /// [default: 128M, with --quick 40M]
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub pool: Vec<u64>,
     /// Multiplies the default pool, and with it data and cache, for bigger machines
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024),
           conflicts_with = "pool")]
     pub scale: u64,
-    /// Measure instances instead: InnoDB's pool and the extension, each with one instance and with eight; throughput and lock figures, in under ten minutes
-    #[arg(long)]
-    pub instances: bool,
     /// Measure restarts instead: the server with the extension is stopped and started, killed and started, and started with an empty cache, each under the mixed load
-    #[arg(long, conflicts_with = "instances")]
+    #[arg(long)]
     pub restart: bool,
     /// Show a failover instead: three servers on volumes of their own, of which the primary is killed under load; with a cold standby, with one that is kept warm, and without the extension, in under 15 minutes
-    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["instances", "restart"])]
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with = "restart")]
     pub cluster: Option<ClusterName>,
     /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
-    #[arg(long, conflicts_with_all = ["instances", "restart", "cluster"])]
+    #[arg(long, conflicts_with_all = ["restart", "cluster"])]
     pub ui: bool,
-    /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
-    #[arg(long, value_name = "FOLDER", requires = "ui")]
-    pub scripts: Option<PathBuf>,
-    /// A short run, under four minutes (with --instances and --restart five): smaller, and less exact
+    /// A short run, under four minutes (with --restart five): smaller, and less exact
     #[arg(long)]
     pub quick: bool,
-    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4; with --restart those before each restart]
+    /// Seconds of each measured test [default: 30, with --quick 10; with --restart those before each restart]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     pub time: Option<u64>,
     /// Set a variable of the extension, such as compression=lz4; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = Variable::parse, conflicts_with = "instances")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Variable::parse)]
     pub set: Vec<Variable>,
     /// Folder for the report and, while it runs, for the servers: on the fast local disk
     /// [default: demo-SERVER in the current folder]
@@ -75,7 +70,6 @@ impl Args {
     pub fn flavour(&self) -> private_server::Flavour {
         self.server.unwrap_or(match self.cluster {
             Some(cluster) => cluster.flavour(),
-            None if self.instances => private_server::Flavour::MySql97,
             None => private_server::Flavour::MariaDb1011,
         })
     }
@@ -102,48 +96,6 @@ fn server_name(text: &str) -> Result<private_server::Flavour, String> {
         let names: Vec<&str> = private_server::Flavour::ALL.map(|f| f.name()).to_vec();
         format!("known servers are {}", names.join(", "))
     })
-}
-
-/// The reference's three tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Workload {
-    ReadOnly,
-    WriteOnly,
-    ReadWrite,
-}
-
-impl Workload {
-    /// In execution order.
-    pub const ALL: [Workload; 3] = [Workload::ReadOnly, Workload::WriteOnly, Workload::ReadWrite];
-
-    /// sysbench's name of the test.
-    pub fn script(self) -> &'static str {
-        match self {
-            Workload::ReadOnly => "oltp_read_only",
-            Workload::WriteOnly => "oltp_write_only",
-            Workload::ReadWrite => "oltp_read_write",
-        }
-    }
-
-    /// Title for table and report.
-    pub fn title(self) -> &'static str {
-        match self {
-            Workload::ReadOnly => "Read only",
-            Workload::WriteOnly => "Write only",
-            Workload::ReadWrite => "Mixed",
-        }
-    }
-
-    /// Gain in QPS that the reference measured on 8 cores and 16 GB, in percent.
-    pub fn reference_gain(self) -> f64 {
-        match self {
-            Workload::ReadOnly => 80.0,
-            Workload::WriteOnly => 33.0,
-            Workload::ReadWrite => 103.0,
-        }
-    }
 }
 
 /// Where the data is and whether the extension helps.

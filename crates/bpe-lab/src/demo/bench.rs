@@ -2,11 +2,11 @@
 
 use private_server::Installation;
 
-use super::args::Workload;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::tools::Tools;
 use super::workspace::Workspace;
+use crate::sysbench::Workload;
 
 /// A plan and its environment.
 pub struct Bench<'a> {

@@ -17,7 +17,6 @@ use rustix::fs::{FlockOperation, flock};
 use super::bench::Bench;
 use super::plan::{Plan, TABLES};
 use super::progress::{Progress, clock};
-use super::sysbench::Sysbench;
 use super::{interrupt, settings};
 
 /// Increment when the loading procedure changes, so that older copies are not used.
@@ -181,10 +180,9 @@ fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "{}-{version}-{TABLES}x{}{}-{FORMAT}",
+        "{}-{version}-{TABLES}x{}-{FORMAT}",
         flavour.name(),
-        plan.rows,
-        if plan.single { "-and-single" } else { "" }
+        plan.rows
     )
 }
 
@@ -219,16 +217,12 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     }
     let server = installation.start(options)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64 * 2;
-    for tables in plan.all_tables() {
-        server.sql(&format!("CREATE DATABASE {}", tables.database))?;
-        let sysbench = Sysbench {
-            tables,
-            ..bench.sysbench(server.socket())
-        };
-        sysbench.prepare(threads.clamp(2, TABLES).min(tables.count), &mut |begun| {
-            stage.message(&format!("table {begun} of {}", tables.count));
-        })?;
-    }
+    let tables = plan.tables();
+    server.sql(&format!("CREATE DATABASE {}", tables.database))?;
+    let sysbench = bench.sysbench(server.socket());
+    sysbench.prepare(threads.clamp(2, TABLES), &mut |begun| {
+        stage.message(&format!("table {begun} of {TABLES}"));
+    })?;
     stage.message("stopping the server cleanly");
     server.stop()?;
 
@@ -241,10 +235,8 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
             .option("--information-schema-stats-expiry=0");
     }
     let server = installation.start(options)?;
-    for tables in plan.all_tables() {
-        for table in 1..=tables.count {
-            server.sql(&format!("ANALYZE TABLE {}.sbtest{table}", tables.database))?;
-        }
+    for table in 1..=TABLES {
+        server.sql(&format!("ANALYZE TABLE {}.sbtest{table}", tables.database))?;
     }
     let data = server
         .value(
@@ -256,13 +248,8 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     server.stop()?;
     let took = stage.elapsed();
     stage.finish(&format!(
-        "Tables: {TABLES} of {} rows{}, {}, loaded in {}",
+        "Tables: {TABLES} of {} rows, {}, loaded in {}",
         plan.rows,
-        if plan.single {
-            " and one of as many as all these"
-        } else {
-            ""
-        },
         size::human(data),
         clock(took)
     ));

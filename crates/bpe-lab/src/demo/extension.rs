@@ -9,12 +9,11 @@ use bpe::size;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
 
-use super::args::Workload;
 use super::bench::Bench;
 use super::observer::Observer;
-use super::sysbench::Sysbench;
 use super::volume::Volume;
-use crate::settled::Rule;
+use crate::sysbench::settled::Rule;
+use crate::sysbench::{Sysbench, Workload};
 
 /// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {

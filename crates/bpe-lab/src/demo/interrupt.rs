@@ -28,7 +28,7 @@ struct LeftBehind {
 }
 
 /// Timeout for each kind of children to end.
-const PATIENCE: Duration = Duration::from_secs(15);
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Starts the thread that waits for signals.
 ///
@@ -44,7 +44,7 @@ pub fn install() -> Result<()> {
             };
             INTERRUPTED.store(true, Ordering::SeqCst);
             eprintln!("\nStopping: ending the servers, unmounting the volume, removing its files.");
-            private_server::process::end_all(PATIENCE);
+            private_server::process::end_all(END_TIMEOUT);
             clean();
             eprintln!("Nothing is left running or mounted.");
             std::process::exit(128 + signal);

@@ -3,50 +3,53 @@
 //! A private server runs on an emulated cloud volume, first without the extension, then with it. Finally it runs with all
 //! data on the fast disk, which is the ceiling. Each run uses the same files, options and sysbench commands.
 //!
-//! With `--instances`, the same environment measures the effect of several instances, in InnoDB's pool and in the extension
-//! ([`instances`]).
-//!
 //! With `--restart` the server with the extension is restarted under load in three ways ([`phases`]).
 //!
 //! With `--cluster` three servers fail over, which measures the benefit of a warm standby ([`cluster`]).
 //!
 //! With `--ui` nothing is measured: the console opens on such a server ([`ui`]).
 //!
+//! # Terms
+//! - *Side*: a server without the extension (off), with it (on), or with all data on the fast disk (ceiling).
+//! - *Phase*: what follows the tests on the server with the extension: switching, or restarts.
+//! - *Figures*: measured values as stored in JSON. `--render` makes the report from them again.
+//!
 //! Modules: [`plan`] sizes everything, and [`settings`] has the options of every server. [`dataset`] loads the tables once
-//! and keeps them. [`workspace`] is the directory, [`volume`] the cloud volume, [`rig`] a server on it, [`sysbench`] the
-//! load. [`stages`] runs the sides in turn, and [`phases`] the steps after the tests with the extension. They fill
-//! [`results`]; [`table`] and [`report`] present them. [`progress`] shows the progress, and [`interrupt`] cleans up after an
-//! early end.
+//! and keeps them. [`workspace`] is the directory, [`volume`] the cloud volume, and [`rig`] a server on it. [`stages`] runs
+//! the sides in turn, and [`phases`] the steps after the tests with the extension. They fill [`results`], of which
+//! [`presentation`] makes a report, and [`output`] writes both. [`progress`] shows the progress, and [`interrupt`] cleans up
+//! after an early end.
 
-pub mod args;
+mod args;
 mod bench;
 mod cluster;
 mod dataset;
+mod disk;
 mod extension;
-mod instances;
 pub mod interrupt;
-pub mod numbers;
 mod observer;
+mod output;
 mod phases;
-pub mod plan;
+mod plan;
+mod presentation;
 mod progress;
-pub mod report;
 mod results;
 mod rig;
 mod settings;
 mod stages;
-pub mod sysbench;
-pub mod table;
-pub mod tools;
+mod tools;
 mod ui;
 mod volume;
 mod work;
 mod workspace;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 pub use args::Args;
+
+use crate::report::Picture;
 
 /// Runs the demonstration.
 ///
@@ -56,23 +59,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(json) = &args.render {
         let text = std::fs::read_to_string(json)
             .with_context(|| format!("cannot read {}", json.display()))?;
-        let folder = json.parent().unwrap_or(std::path::Path::new("."));
-        if args.cluster.is_some() {
-            cluster::render(&text, folder)
-                .with_context(|| format!("{} is not a cluster.json", json.display()))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let results = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not a results.json", json.display()))?;
-        show(&results, folder)?;
+        let is_cluster = args.cluster.is_some();
+        let rendered = match is_cluster {
+            true => cluster::render(&text, json),
+            false => render(&text, json),
+        };
+        let name = if is_cluster { "cluster" } else { "results" };
+        rendered.with_context(|| format!("{} is not a {name}.json", json.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let args = args.completed();
     interrupt::install()?;
     let result = if args.ui {
         ui::open(&args)
-    } else if args.instances {
-        instances::demonstrate(&args)
     } else if let Some(name) = args.cluster {
         cluster::demonstrate(name, &args)
     } else {
@@ -99,7 +98,7 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
 
     let progress = progress::Progress::new(plans.iter().map(|p| p.estimate(args)).sum());
     let installation = tools::provide_server(args, &progress)?;
-    let mut results = results::Results::begin(args, &installation, &plans, &folder)?;
+    let mut results = results::Results::begin(args, &installation, &plans, &folder);
     for plan in &plans {
         let bench = bench::Bench {
             plan,
@@ -118,31 +117,38 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
             }
         }
     }
-    results.end();
+    results.environment.end();
     progress.close();
-
     let json = folder.join("results.json");
-    std::fs::write(&json, serde_json::to_string_pretty(&results)?)
-        .with_context(|| format!("cannot write {}", json.display()))?;
-    show(&results, &folder)?;
+    output::store(&results, &presentation::report(&results), &json)?;
+    draw_restarts(&results, &json)?;
     drop(workspace);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the report into `folder` and prints the table.
-fn show(results: &results::Results, folder: &std::path::Path) -> Result<()> {
-    let html = folder.join("report.html");
-    std::fs::write(&html, report::html(results))
-        .with_context(|| format!("cannot write {}", html.display()))?;
-    if let Some(curves) = report::restarts(results) {
-        let svg = folder.join("restarts.svg");
-        std::fs::write(&svg, curves).with_context(|| format!("cannot write {}", svg.display()))?;
+/// Regenerates table and report from the text of a `results.json`.
+fn render(text: &str, json: &Path) -> Result<()> {
+    let results = serde_json::from_str(text)?;
+    output::show(&presentation::report(&results), json)?;
+    draw_restarts(&results, json)
+}
+
+/// Writes the curves of the restarts, if there were any, beside the file `json`.
+fn draw_restarts(results: &results::Results, json: &Path) -> Result<()> {
+    let restarts = results.runs.iter();
+    let restarts = restarts.filter_map(|run| run.phases.restarts.as_ref());
+    let charts: Vec<_> = restarts
+        .flat_map(phases::restart::Restarts::charts)
+        .collect();
+    if charts.is_empty() {
+        return Ok(());
     }
-    print!("{}", table::text(results));
-    println!(
-        "\nReport with charts: {}\nFigures as JSON:    {}",
-        workspace::shown(&html),
-        workspace::shown(&folder.join("results.json"))
-    );
-    Ok(())
+    let picture = Picture {
+        title: "Restarts under load",
+        note: format!("{}, oltp_read_write", results.environment.server),
+        charts,
+        columns: 1,
+        each: (760.0, 270.0),
+    };
+    output::write(&json.with_file_name("restarts.svg"), picture.svg())
 }

@@ -11,7 +11,7 @@ use super::volume::Volume;
 use super::work::Work;
 
 /// Timeout for an answer of a server under load.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A monitoring connection.
 pub struct Observer(observe::Observer);
@@ -45,7 +45,7 @@ impl Observer {
     /// # Errors
     /// The server does not answer.
     pub fn new(server: &Server) -> Result<Observer> {
-        let mut observer = observe::Observer::with_limit(target_of(server)?, PATIENCE);
+        let mut observer = observe::Observer::with_limit(target_of(server)?, ANSWER_TIMEOUT);
         observer.server()?;
         Ok(Observer(observer))
     }

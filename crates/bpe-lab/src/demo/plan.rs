@@ -1,11 +1,10 @@
 //! Sizes and durations: the reference's ratios, scaled to this machine.
 
 use super::args::{Args, SideName, Variable};
+use crate::sysbench::Tables;
 
 /// Tables of the reference's test.
 pub const TABLES: u64 = 30;
-/// Client threads of the reference's test.
-pub const THREADS: u64 = 64;
 /// Data size in pools, between the reference's 24 and 25.
 const DATA_PER_POOL: f64 = 24.5;
 /// Cache size in pools.
@@ -29,22 +28,11 @@ pub struct Plan {
     pub cache: u64,
     /// Rows in each of the tables.
     pub rows: u64,
-    /// Whether there is also a single table with as many rows in total.
-    pub single: bool,
     /// Whether the server with the extension is restarted under load, instead of everything else.
     pub restart: bool,
     /// Variables of the extension with a value other than the default.
     pub variables: Vec<Variable>,
     pub times: Times,
-}
-
-/// Tables of one load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tables {
-    pub database: &'static str,
-    pub count: u64,
-    /// Rows in each.
-    pub rows: u64,
 }
 
 /// Durations in seconds.
@@ -121,7 +109,6 @@ impl Plan {
             pool,
             cache: pool * CACHE_PER_POOL,
             rows: (rows / 100.0).round() as u64 * 100,
-            single: false,
             restart: false,
             variables: Vec::new(),
             times,
@@ -137,30 +124,9 @@ impl Plan {
         }
     }
 
-    /// The same number of rows in one table.
-    pub fn single_table(&self) -> Tables {
-        Tables {
-            database: "sbtest_single",
-            count: 1,
-            rows: self.rows * TABLES,
-        }
-    }
-
-    /// All tables of the plan.
-    pub fn all_tables(&self) -> Vec<Tables> {
-        let mut all = vec![self.tables()];
-        if self.single {
-            all.push(self.single_table());
-        }
-        all
-    }
-
     /// Approximate bytes of the tables.
     pub fn data(&self) -> u64 {
-        let bytes = |tables: Tables| {
-            (tables.count as f64 * (BYTES_PER_TABLE + tables.rows as f64 * BYTES_PER_ROW)) as u64
-        };
-        self.all_tables().into_iter().map(bytes).sum()
+        (TABLES as f64 * (BYTES_PER_TABLE + self.rows as f64 * BYTES_PER_ROW)) as u64
     }
 
     /// Disk space for the loaded tables, one working copy with its logs, and the cache.

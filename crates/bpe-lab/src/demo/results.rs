@@ -2,55 +2,31 @@
 
 use std::path::Path;
 
-use anyhow::Result;
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
-use super::args::{Args, SideName, Workload};
+use super::args::{Args, SideName};
 use super::extension::{Memory, Warmup};
 use super::phases::Phases;
-use super::plan::{Plan, TABLES, THREADS};
-use super::sysbench::{Interval, Summary};
+use super::plan::{Plan, TABLES};
+use super::settings;
 use super::work::Work;
-use super::{settings, sysbench};
+use crate::report::{Environment, share};
+use crate::sysbench;
+use crate::sysbench::{Interval, Summary, THREADS, Workload};
 
 /// The whole demonstration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// Version of this program.
-    pub version: String,
-    /// Seconds since 1970 at the beginning.
-    pub began: u64,
-    /// Wall-clock time of the whole run, seconds.
-    pub seconds: f64,
-    pub quick: bool,
-    /// For example `MariaDB 10.11.19`.
-    pub server: String,
-    /// The version that the server prints, with the packager's additions.
-    pub server_version: String,
+    #[serde(flatten)]
+    pub environment: Environment,
     /// The server's name on the command line.
     pub flavour: String,
-    pub machine: Machine,
-    /// Server options, each with its reason.
-    pub settings: Vec<(String, String)>,
     /// The sysbench commands, without the socket.
     pub commands: Vec<String>,
     /// The volume in words.
     pub volume: String,
     pub runs: Vec<PoolRun>,
-}
-
-/// The machine it ran on.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
-    pub cores: usize,
-    pub processor: String,
-    /// Bytes.
-    pub memory: u64,
-    pub kernel: String,
-    pub system: String,
-    /// File system type of the demonstration's folder.
-    pub file_system: String,
 }
 
 /// Everything measured with one size of the pool. Sizes in bytes.
@@ -96,19 +72,7 @@ pub struct Test {
     pub work: Work,
 }
 
-impl Side {
-    /// The test of a workload, if it was run.
-    pub fn test(&self, workload: Workload) -> Option<&Test> {
-        self.tests.iter().find(|test| test.workload == workload)
-    }
-}
-
 impl PoolRun {
-    /// The side of that name, if it was run.
-    pub fn side(&self, name: SideName) -> Option<&Side> {
-        self.sides.iter().find(|side| side.name == name)
-    }
-
     /// Whether any of the three tests was run.
     pub fn is_tested(&self) -> bool {
         self.sides.iter().any(|side| !side.tests.is_empty())
@@ -116,7 +80,8 @@ impl PoolRun {
 
     /// The test of a workload on a side.
     pub fn test(&self, name: SideName, workload: Workload) -> Option<&Test> {
-        self.side(name)?.test(workload)
+        let side = self.sides.iter().find(|side| side.name == name)?;
+        side.tests.iter().find(|test| test.workload == workload)
     }
 
     /// Queries per second.
@@ -126,45 +91,35 @@ impl PoolRun {
 
     /// Gain in QPS by the extension, percent.
     pub fn gain(&self, workload: Workload) -> Option<f64> {
-        let off = self.qps(SideName::Off, workload)?;
-        let on = self.qps(SideName::On, workload)?;
-        (off > 0.0).then(|| (on / off - 1.0) * 100.0)
+        let qps = |name| self.qps(name, workload);
+        Some(share(qps(SideName::On)?, qps(SideName::Off)?)? - 100.0)
     }
 
     /// QPS with the extension in percent of the ceiling.
     pub fn of_ceiling(&self, workload: Workload) -> Option<f64> {
-        let ceiling = self.qps(SideName::Ceiling, workload)?;
-        let on = self.qps(SideName::On, workload)?;
-        (ceiling > 0.0).then(|| on / ceiling * 100.0)
+        let qps = |name| self.qps(name, workload);
+        share(qps(SideName::On)?, qps(SideName::Ceiling)?)
     }
 
     /// Reads of the data disk per query that the extension saved, percent.
     pub fn reads_saved(&self, workload: Workload) -> Option<f64> {
         let per_query = |name| {
             let test = self.test(name, workload)?;
-            let reads = test.work.disk_reads? as f64;
-            (test.summary.queries > 0).then(|| reads / test.summary.queries as f64)
+            share(test.work.disk_reads? as f64, test.summary.queries as f64)
         };
-        let off: f64 = per_query(SideName::Off)?;
-        let on: f64 = per_query(SideName::On)?;
-        (off > 0.0).then(|| (1.0 - on / off) * 100.0)
+        let on = per_query(SideName::On)?;
+        Some(100.0 - share(on, per_query(SideName::Off)?)?)
     }
 }
 
 impl Results {
     /// Everything known before the first test.
-    ///
-    /// # Errors
-    /// Never fails at present; facts that cannot be read stay empty.
     pub fn begin(
         args: &Args,
         installation: &Installation,
         plans: &[Plan],
         folder: &Path,
-    ) -> Result<Results> {
-        let began = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+    ) -> Results {
         let commands = plans
             .iter()
             .flat_map(|plan| {
@@ -183,30 +138,18 @@ impl Results {
                 })
             })
             .collect();
-        Ok(Results {
-            version: env!("CARGO_PKG_VERSION").into(),
-            began,
-            seconds: 0.0,
-            quick: args.quick,
-            server: server_title(installation),
-            server_version: installation.version.clone(),
+        Results {
+            environment: Environment::begin(
+                args.quick,
+                installation,
+                folder,
+                settings::with_reasons(args.flavour(), args.restart),
+            ),
             flavour: args.flavour().name().into(),
-            machine: Machine::look(folder),
-            settings: settings::settings(args.flavour(), args.restart)
-                .map(|one| (one.option.into(), one.reason.into()))
-                .collect(),
             commands,
             volume: super::volume::DESCRIPTION.into(),
             runs: Vec::new(),
-        })
-    }
-
-    /// Records the total time.
-    pub fn end(&mut self) {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0.0, |since| since.as_secs_f64());
-        self.seconds = (now - self.began as f64).max(0.0);
+        }
     }
 }
 
@@ -227,58 +170,4 @@ impl PoolRun {
             phases: Phases::default(),
         }
     }
-}
-
-impl Machine {
-    /// Describes the machine, with the file system of `folder`. Facts that cannot be read stay empty.
-    pub fn look(folder: &Path) -> Machine {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let field = |text: &str, key: &str| -> Option<String> {
-            text.lines()
-                .find(|line| line.starts_with(key))
-                .and_then(|line| line.split_once([':', '=']))
-                .map(|(_, value)| value.trim().trim_matches('"').to_owned())
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal")
-            .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok())
-            .map_or(0, |kib| kib << 10);
-        Machine {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
-            memory,
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            system: field(&read("/etc/os-release"), "PRETTY_NAME").unwrap_or_default(),
-            file_system: file_system_of(folder).unwrap_or_default(),
-        }
-    }
-}
-
-/// For example `MariaDB 10.11.19`.
-pub fn server_title(installation: &Installation) -> String {
-    let product = if installation.flavour.is_mysql() {
-        "MySQL"
-    } else {
-        "MariaDB"
-    };
-    format!("{product} {}", bare(&installation.version))
-}
-
-/// Returns `10.11.19` for `10.11.19-MariaDB-0+deb12u1`.
-fn bare(version: &str) -> &str {
-    version.split(['-', '+']).next().unwrap_or(version)
-}
-
-/// Type of the file system of `folder`: that of its longest ancestor among the mount points.
-fn file_system_of(folder: &Path) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            Some((words.next()?, words.next()?))
-        })
-        .filter(|(place, _)| folder.starts_with(place))
-        .max_by_key(|(place, _)| place.len())
-        .map(|(_, kind)| kind.to_owned())
 }

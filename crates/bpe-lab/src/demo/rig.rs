@@ -9,14 +9,20 @@ use private_server::{Installation, Load, Options, Server};
 use super::args::SideName;
 use super::bench::Bench;
 use super::dataset::Dataset;
-use super::sysbench::{Interval, Sysbench};
+use super::disk::Disk;
 use super::volume::Volume;
 use super::{extension, settings};
+use crate::sysbench::{Interval, Sysbench};
+
+/// File of the volume with the file system of the data directory.
+const IMAGE: &str = "disk.image";
+/// Room of that file system beside the tables: logs, undo and temporary files.
+const SPARE: u64 = 4 << 30;
 
 /// Timeout of a start after a kill.
 const RECOVERY: Duration = Duration::from_secs(600);
 
-/// A server and its disk. In every case they are dropped in this order: the server, the copy of its log, the volume.
+/// A server and its disk. In every case they are dropped in this order: the server, the copy of its log, the disk, the volume.
 #[derive(Default)]
 pub struct Rig {
     pub server: Option<Server>,
@@ -24,6 +30,8 @@ pub struct Rig {
     pub options: Option<Options>,
     /// The server's log, and the destination of its copy.
     pub log: Option<(PathBuf, PathBuf)>,
+    /// The file system of the data directory, in a file of the volume (restarts).
+    pub disk: Option<Disk>,
     pub volume: Option<Volume>,
 }
 
@@ -60,6 +68,9 @@ impl Rig {
         if let Some(server) = self.server.take() {
             server.stop()?;
         }
+        if let Some(disk) = self.disk.take() {
+            disk.unmount()?;
+        }
         if let Some(volume) = self.volume.take() {
             volume.unmount()?;
         }
@@ -91,7 +102,16 @@ impl Bench<'_> {
         );
         self.workspace.empty(&backing)?;
         self.workspace.empty(&self.workspace.fast())?;
-        dataset.copy_to(&backing.join("data"))?;
+        let has_disk = self.plan.restart && name != SideName::Ceiling && Disk::is_possible();
+        if has_disk {
+            let image = backing.join(IMAGE);
+            Disk::format(&image, dataset.data * 3 / 2 + SPARE)?;
+            let disk = Disk::mount(&image, &self.workspace.disk())?;
+            dataset.copy_to(&self.workspace.disk().join("data"))?;
+            disk.unmount()?;
+        } else {
+            dataset.copy_to(&backing.join("data"))?;
+        }
         stage.message("starting the server");
 
         // Fields are dropped in order: the server before its volume.
@@ -110,7 +130,13 @@ impl Bench<'_> {
                 &self.workspace.run(),
                 &log,
             )?);
-            mountpoint.join("data")
+            if has_disk {
+                let disk = self.workspace.disk();
+                rig.disk = Some(Disk::mount(&mountpoint.join(IMAGE), &disk)?);
+                disk.join("data")
+            } else {
+                mountpoint.join("data")
+            }
         };
         let run_folder = self.workspace.run().join(self.log_name(title));
         rig.log = Some((
@@ -141,6 +167,7 @@ impl Bench<'_> {
         let where_ = match name {
             SideName::Ceiling => "all data on the fast disk",
             SideName::Off => "data on the volume, no extension",
+            SideName::On if has_disk => "data on ext4 on the volume, extension loaded",
             SideName::On => "data on the volume, extension loaded",
         };
         stage.finish(&format!("{title}: server is up ({where_})"));

@@ -78,6 +78,13 @@ pub fn settings(flavour: Flavour, restart: bool) -> impl Iterator<Item = &'stati
     COMMON.iter().chain(pool).chain(own)
 }
 
+/// The options with their reasons, for the report.
+pub fn with_reasons(flavour: Flavour, restart: bool) -> Vec<(String, String)> {
+    let all = settings(flavour, restart);
+    all.map(|one| (one.option.into(), one.reason.into()))
+        .collect()
+}
+
 /// Options for loading the tables only: no durability, much memory. The clean stop after loading restores durability.
 pub const LOADING: &[&str] = &[
     "--innodb-flush-log-at-trx-commit=0",

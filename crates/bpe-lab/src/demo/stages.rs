@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use anyhow::{Context, Result};
 use bpe::size;
 
-use super::args::{Args, SideName, Workload};
+use super::args::{Args, SideName};
 use super::bench::Bench;
 use super::dataset::Dataset;
 use super::observer::Observer;
 use super::results::{PoolRun, Side, Test};
 use super::rig::{Rig, live};
-use super::sysbench::Sysbench;
 use super::volume::Volume;
 use super::{extension, phases};
-use crate::settled::Rule;
+use crate::sysbench::settled::Rule;
+use crate::sysbench::{Sysbench, Workload};
 
 /// The load before a test ends when the hit ratio meets the first rule, and the throughput (percent of its mean) the second.
 const HITS_SETTLED: Rule = Rule {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::args::{Args, SideName};
 use super::progress;
+use crate::sysbench::in_path;
 
 /// Their locations.
 pub struct Tools {
@@ -58,15 +59,6 @@ impl Tools {
             library: library.filter(|_| wanted),
         })
     }
-}
-
-/// Finds a program in $PATH or in the system directories for root.
-pub fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_file())
 }
 
 /// Returns the requested server, and downloads it if needed.

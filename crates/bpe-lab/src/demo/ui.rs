@@ -23,9 +23,6 @@ use crate::experience;
 pub fn open(args: &Args) -> Result<ExitCode> {
     // Before the tables are loaded, which takes long.
     args.listening.check()?;
-    if let Some(folder) = args.scripts.as_deref() {
-        experience::check_scripts(folder)?;
-    }
     let plans = plan::plans(args);
     let plan = plans.first().context("there is a plan")?;
     let tools = tools::Tools::find(args)?;
@@ -64,11 +61,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     );
     let name = format!("demo {}", installation.flavour.name());
     let mut opening = Opening::new(&args.listening, vec![(name, target)], &places)?;
-    experience::offer(
-        &mut opening,
-        Some(workspace.logs().to_owned()),
-        args.scripts.as_deref(),
-    )?;
+    experience::offer(&mut opening, Some(workspace.logs().to_owned()))?;
     opening.serve()?;
     rig.end()?;
     Ok(ExitCode::SUCCESS)

@@ -6,6 +6,7 @@
 //!     lock            held while a demonstration runs here
 //!     backing/        the volume's backing directory, on the fast disk
 //!     volume/         the volume's mount point
+//!     disk/           mount point of the file system in a file of the volume (restarts)
 //!     fast/           the extension's cache, on the fast disk
 //!     run/            sockets, pid files
 //!     node-0/ ...     nodes of a cluster, each with separate backing/, volume/, fast/ and run/
@@ -92,6 +93,7 @@ impl Workspace {
             workspace.prepared(),
             workspace.backing(),
             workspace.mountpoint(),
+            workspace.disk(),
             workspace.fast(),
             workspace.run(),
         ] {
@@ -100,6 +102,7 @@ impl Workspace {
         for part in [
             workspace.backing(),
             workspace.mountpoint(),
+            workspace.disk(),
             workspace.fast(),
             workspace.run(),
         ] {
@@ -129,7 +132,8 @@ impl Workspace {
 
     fn mountpoints(&self) -> Vec<PathBuf> {
         let nodes = (0..NODES).map(|number| self.node(number).join("volume"));
-        nodes.chain([self.mountpoint()]).collect()
+        // The disk is in a file of the volume: unmounted first.
+        nodes.chain([self.disk(), self.mountpoint()]).collect()
     }
 
     fn unmount_all(&self) {
@@ -151,6 +155,11 @@ impl Workspace {
     /// The volume's mount point.
     pub fn mountpoint(&self) -> PathBuf {
         self.work.join("volume")
+    }
+
+    /// Mount point of the file system in a file of the volume.
+    pub fn disk(&self) -> PathBuf {
+        self.work.join("disk")
     }
 
     /// The fast disk, for the cache.

@@ -1,30 +1,26 @@
-//! The load of an experience: one of the reference's three tests by sysbench, or a user's script or statements.
+//! The load of an experience: one of the reference's three tests by sysbench, or the user's statements.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use bpe::connection::{Target, plain};
 
-use crate::demo::args::Workload;
-use crate::demo::plan::Tables;
-use crate::demo::sysbench::{Interval, Script, Summary, Sysbench};
-
-use super::scripts::Scripts;
+use crate::sysbench::{Interval, Sysbench, Tables, Workload};
 
 /// The database with the tables of the tests; their names and structure are sysbench's.
 pub const DATABASE: &str = "sbtest";
 /// Deadlock and lock wait timeout: normal under load, counted as a statement with its duration.
-const USUAL: [u16; 2] = [1213, 1205];
+const EXPECTED_ERRORS: [u16; 2] = [1213, 1205];
 /// Timeout of a statement, and of the end of a run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Name of sysbench's output files.
 const LOG: &str = "experience";
 /// Maximum latencies kept per second. Further statements count, but do not affect the quantile.
-const MOST: usize = 1 << 20;
+const MAX_LATENCIES: usize = 1 << 20;
 
 /// sysbench and its environment.
 pub struct Bench {
@@ -37,17 +33,8 @@ pub struct Bench {
     pub logs: PathBuf,
 }
 
-/// A user's script with its options.
-pub struct OwnScript {
-    pub scripts: Arc<Scripts>,
-    pub name: String,
-    pub options: Vec<String>,
-}
-
 pub enum Load<'a> {
     Test(&'a Bench, Tables, Workload),
-    /// The flag ends it.
-    Script(&'a Bench, OwnScript, &'a AtomicBool),
     Statements(&'a Target, Vec<String>),
 }
 
@@ -56,28 +43,6 @@ pub enum Load<'a> {
 pub struct Side {
     pub qps: f64,
     pub p95_ms: f64,
-}
-
-impl Side {
-    fn of(summary: Summary) -> Self {
-        Self {
-            qps: summary.qps,
-            p95_ms: summary.p95_ms,
-        }
-    }
-}
-
-impl Bench {
-    fn sysbench(&self, tables: Tables) -> Sysbench<'_> {
-        Sysbench {
-            program: &self.program,
-            socket: &self.socket,
-            user: &self.user,
-            tables,
-            prepares: true,
-            logs: &self.logs,
-        }
-    }
 }
 
 impl Load<'_> {
@@ -94,32 +59,20 @@ impl Load<'_> {
     ) -> Result<Option<Side>> {
         match self {
             Load::Test(bench, tables, workload) => {
-                let each = &mut |interval: &Interval| Ok(each(interval));
-                let (_, summary) = bench
-                    .sysbench(*tables)
-                    .run_with(*workload, threads, seconds, LOG, each)?;
-                Ok(summary.map(Side::of))
-            }
-            Load::Script(bench, own, stop) => {
-                // A comparison starts the script several times over minutes. It must be permitted each time.
-                let path = own.scripts.choose(&own.name);
-                let path = path.map_err(|why| anyhow!("{}: {why}", own.name))?;
-                let script = Script {
-                    path: &path,
-                    folder: own.scripts.folder(),
-                    options: &own.options,
-                    stopped: &|| stop.load(Ordering::SeqCst),
-                };
-                let none = Tables {
-                    database: DATABASE,
-                    count: 0,
-                    rows: 0,
+                let sysbench = Sysbench {
+                    program: &bench.program,
+                    socket: &bench.socket,
+                    user: &bench.user,
+                    tables: *tables,
+                    prepares: true,
+                    logs: &bench.logs,
                 };
                 let each = &mut |interval: &Interval| Ok(each(interval));
-                let (_, summary) = bench
-                    .sysbench(none)
-                    .run_script(&script, threads, seconds, LOG, each)?;
-                Ok(summary.map(Side::of))
+                let (_, summary) = sysbench.run_with(*workload, threads, seconds, LOG, each)?;
+                Ok(summary.map(|summary| Side {
+                    qps: summary.qps,
+                    p95_ms: summary.p95_ms,
+                }))
             }
             Load::Statements(target, statements) => {
                 repeat(target, statements, threads, seconds, each)
@@ -245,21 +198,21 @@ fn run_client(
 ) -> Result<(), String> {
     let mut connection = target
         .clone()
-        .connect(Some(PATIENCE))
+        .connect(Some(STATEMENT_TIMEOUT))
         .map_err(|failure| failure.to_string())?;
     // The clients start with different statements.
     let mut at = number as usize % statements.len();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
         match connection.execute(&statements[at]) {
-            Err(mysql::Error::MySqlError(error)) if USUAL.contains(&error.code) => {}
+            Err(mysql::Error::MySqlError(error)) if EXPECTED_ERRORS.contains(&error.code) => {}
             Err(error) => return Err(format!("{} (statement: {})", plain(&error), statements[at])),
             Ok(()) => {}
         }
         let took = begun.elapsed().as_secs_f32() * 1000.0;
         let mut second = now.lock().unwrap_or_else(|e| e.into_inner());
         second.statements += 1;
-        if second.milliseconds.len() < MOST {
+        if second.milliseconds.len() < MAX_LATENCIES {
             second.milliseconds.push(took);
         }
         drop(second);
@@ -318,42 +271,6 @@ mod tests {
         let idle = Interval::default();
         let half = mean([second(10.0), idle].iter()).unwrap();
         assert_eq!((half.qps, half.p95_ms), (5.0, 2.0));
-    }
-
-    #[test]
-    fn a_script_is_looked_at_at_each_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let set = |path: &std::path::Path, mode| {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-            std::fs::set_permissions(path, mode).unwrap();
-        };
-        set(folder.path(), 0o755);
-        let script = folder.path().join("own.lua");
-        std::fs::write(&script, "").unwrap();
-        set(&script, 0o644);
-        let bench = Bench {
-            program: "/nonexistent/sysbench".into(),
-            socket: PathBuf::new(),
-            user: String::new(),
-            tables: Err(String::new()),
-            logs: folder.path().to_owned(),
-        };
-        let stop = AtomicBool::new(false);
-        let own = OwnScript {
-            scripts: Arc::new(Scripts::open(folder.path()).unwrap()),
-            name: "own.lua".into(),
-            options: Vec::new(),
-        };
-        let load = Load::Script(&bench, own, &stop);
-        let failure = || {
-            let each = &mut |_: &Interval| ControlFlow::Continue(());
-            load.run(1, 1, each).unwrap_err().to_string()
-        };
-        assert!(failure().contains("cannot start sysbench"));
-        set(&script, 0o666);
-        assert!(failure().contains("others can write to it"));
-        std::fs::remove_file(&script).unwrap();
-        assert!(failure().contains("there is no script"));
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! changes through this console until then. One run at a time. Results are kept in memory, and are available as JSON or as a
 //! self-contained page ([`page`]).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,26 +20,21 @@ use bpe::terminal::complain;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::demo::args::Workload;
-use crate::demo::plan::Tables;
-use crate::demo::tools::in_path;
-use held::{Experience, Runs};
-use load::{Bench, DATABASE, OwnScript};
+use crate::sysbench::{Tables, Workload, in_path};
+use load::{Bench, DATABASE};
 use run::{Mode, Phase, Request, Run, State, Test, Work};
-use scripts::Scripts;
+use state::{Experience, Runs};
 
-mod held;
 mod load;
-mod options;
 mod page;
 mod routes;
 mod run;
 mod runner;
-mod scripts;
+mod state;
 mod statements;
 
 /// Maximum number of kept results.
-const KEPT: usize = 50;
+const MAX_RESULTS: usize = 50;
 const THREADS: std::ops::RangeInclusive<u64> = 1..=256;
 const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
 
@@ -47,39 +42,25 @@ const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
 #[derive(clap::Args)]
 #[group(skip)] // the console's has this name
 pub struct Args {
-    /// Also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder,
-    /// scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
-    #[arg(long, value_name = "FOLDER")]
-    scripts: Option<PathBuf>,
     #[command(flatten)]
     console: console::Args,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    console::run_with(&args.console, |opening| {
-        offer(opening, None, args.scripts.as_deref())
-    })
+    console::run_with(&args.console, |opening| offer(opening, None))
 }
 
-/// Offers the experience on the console's first server. `folder` keeps its results and sysbench's outputs. `scripts` is the
-/// directory of the user's sysbench scripts.
+/// Offers the experience on the console's first server. `folder` keeps its results and sysbench's outputs.
 ///
 /// # Errors
-/// There is no server, no directory for outputs, or others could write scripts.
-pub fn offer(
-    opening: &mut Opening,
-    folder: Option<PathBuf>,
-    scripts: Option<&Path>,
-) -> Result<(), Failure> {
+/// There is no server, or no directory for outputs.
+pub fn offer(opening: &mut Opening, folder: Option<PathBuf>) -> Result<(), Failure> {
     let server = opening
         .first()
         .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
-    let experience = Experience::new(server, opening.locations(), folder, scripts)?;
+    let experience = Experience::new(server, opening.locations(), folder)?;
     if let Some(why) = experience.missing() {
         complain!("bpe-lab: note: the experience does not run the reference's tests: {why}");
-    }
-    for why in experience.scripts_left_out() {
-        complain!("bpe-lab: note: {why}");
     }
     opening.invite(Arc::new(experience));
     Ok(())
@@ -102,25 +83,16 @@ fn temporary_folder() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// # Errors
-/// The directory is not acceptable for scripts.
-pub fn check_scripts(folder: &Path) -> Result<(), Failure> {
-    Scripts::open(folder).map(drop)
-}
-
 impl Experience {
-    /// Detects the possible loads on this server. Results and sysbench's outputs go to `folder`. `scripts` is the directory
-    /// of the user's sysbench scripts.
+    /// Detects the possible loads on this server. Results and sysbench's outputs go to `folder`.
     ///
     /// # Errors
-    /// There is no directory for sysbench's outputs, or others could write scripts.
+    /// There is no directory for sysbench's outputs.
     pub fn new(
         server: &Arc<Watched>,
         places: &Locations,
         folder: Option<PathBuf>,
-        scripts: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let scripts = scripts.map(Scripts::open).transpose()?.map(Arc::new);
         let logs = match &folder {
             Some(folder) => folder.clone(),
             None => temporary_folder()?,
@@ -130,9 +102,7 @@ impl Experience {
             server: Arc::clone(server),
             places: places.clone(),
             folder,
-            scripts,
             state: Mutex::default(),
-            beginning: Mutex::default(),
             stop: AtomicBool::new(false),
             last: AtomicU64::new(0),
         })
@@ -145,20 +115,6 @@ impl Experience {
             Ok(Ok(_)) => None,
             Ok(Err(why)) | Err(why) => Some(why),
         }
-    }
-
-    /// Rejected files in the directory of scripts, with reasons.
-    pub fn scripts_left_out(&self) -> Vec<String> {
-        let Some(scripts) = &self.scripts else {
-            return Vec::new();
-        };
-        let found = scripts.look();
-        let one = found.left_out.iter();
-        let one = one.map(|why| format!("a script is left out: {why}"));
-        let all = found.refused.iter();
-        all.map(|why| format!("no script is offered: {why}"))
-            .chain(one)
-            .collect()
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
@@ -181,32 +137,17 @@ impl Experience {
     }
 
     /// The page's data.
-    pub async fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let mut tests = match self.missing() {
             None => vec![Test::ReadOnly, Test::WriteOnly, Test::ReadWrite],
             Some(_) => Vec::new(),
         };
-        let scripts = match &self.scripts {
-            None => None,
-            Some(scripts) => {
-                let (names, reason) = match scripts.shown().await {
-                    Ok(found) => (found.names, found.refused),
-                    Err(why) => (Vec::new(), Some(why)),
-                };
-                let folder = scripts.folder().to_string_lossy();
-                Some(json!({ "folder": folder, "names": names, "reason": reason }))
-            }
-        };
-        if scripts.is_some() && self.bench.is_ok() {
-            tests.push(Test::Script);
-        }
         tests.push(Test::Sql);
         let runs = self.runs();
         json!({
             "available": true,
             "server": self.server.id,
             "tests": tests,
-            "scripts": scripts,
             "missing": self.missing(),
             "run": runs.run,
             "results": runs.results.iter().rev().map(summary).collect::<Vec<_>>(),
@@ -218,19 +159,6 @@ impl Experience {
         self.runs().results.iter().find(|run| run.id == id).cloned()
     }
 
-    /// Waits briefly for the directory of scripts if the request needs it, before the request occupies a shared thread.
-    ///
-    /// # Errors
-    /// The directory does not answer.
-    pub async fn await_scripts(&self, request: &Request) -> Result<(), Refusal> {
-        match &self.scripts {
-            Some(scripts) if request.test == Test::Script => {
-                scripts.shown().await.map(drop).map_err(Refusal::conflict)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Validates a request.
     fn work(&self, request: &Request) -> Result<Work, Refusal> {
         if let Some(workload) = request.test.workload() {
@@ -239,36 +167,11 @@ impl Experience {
                 Some(why) => Err(Refusal::conflict(why)),
             };
         }
-        if request.test == Test::Sql {
-            let statements = statements::split(request.sql.as_deref().unwrap_or_default());
-            if statements.is_empty() {
-                return Err(Refusal::bad("there is no SQL statement to run"));
-            }
-            return Ok(Work::Statements(statements));
+        let statements = statements::split(request.sql.as_deref().unwrap_or_default());
+        if statements.is_empty() {
+            return Err(Refusal::bad("there is no SQL statement to run"));
         }
-        let scripts = self.scripts.as_ref().ok_or_else(|| {
-            Refusal::conflict("this console was given no folder of sysbench scripts")
-                .advise("start it with --scripts FOLDER")
-        })?;
-        let bench = self
-            .bench
-            .as_ref()
-            .map_err(|why| Refusal::conflict(why.clone()))?;
-        let name = request.script.as_deref().unwrap_or_default();
-        let path = scripts.choose(name).map_err(|why| {
-            Refusal::bad(format!("{}: {why}", scripts.folder().display())).advise(
-                "only plain .lua files that nobody but their owner can write to are offered",
-            )
-        })?;
-        let options = options::check(&request.options).map_err(Refusal::bad)?;
-        let declared =
-            options::declared(&bench.program, scripts.folder(), &path).map_err(Refusal::bad)?;
-        options::expect(&options, &declared).map_err(Refusal::bad)?;
-        Ok(Work::Script(OwnScript {
-            scripts: Arc::clone(scripts),
-            name: name.to_owned(),
-            options,
-        }))
+        Ok(Work::Statements(statements))
     }
 
     /// Starts a run.
@@ -291,9 +194,8 @@ impl Experience {
         let busy = || {
             Refusal::conflict("a test is running already").advise("stop it, or wait for its end")
         };
-        // Asking a script for its options executes its outermost statements, which must not disturb a measurement.
-        let beginning = self.beginning.try_lock();
-        if matches!(beginning, Err(TryLockError::WouldBlock)) || self.is_running() {
+        // Before the server is asked, which would disturb a measurement.
+        if self.is_running() {
             return Err(busy());
         }
         let work = self.work(request)?;
@@ -307,14 +209,6 @@ impl Experience {
             server: self.server.id.clone(),
             server_version: format!("{} {}", server.flavour, server.version),
             test: request.test,
-            script: request
-                .script
-                .clone()
-                .filter(|_| request.test == Test::Script),
-            options: match &work {
-                Work::Script(script) => script.options.clone(),
-                _ => Vec::new(),
-            },
             mode: request.mode,
             threads: request.threads,
             seconds: request.seconds,
@@ -363,7 +257,7 @@ impl Experience {
         let Some(run) = runs.run.clone().filter(|run| !run.points.is_empty()) else {
             return;
         };
-        if runs.results.len() == KEPT {
+        if runs.results.len() == MAX_RESULTS {
             runs.results.pop_front();
         }
         runs.results.push_back(run.clone());

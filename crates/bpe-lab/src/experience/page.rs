@@ -1,66 +1,74 @@
 //! A result as a self-contained page, in the style of the demonstration's report.
 
-use maud::{Markup, html};
-
 use super::load::Side;
 use super::run::{Mode, Phase, Point, Run, State};
-use crate::demo::numbers::{number, percent};
-use crate::demo::report::chart::{Chart, Series};
-use crate::demo::report::{date, frame};
+use crate::report::{Chart, Part, Report, Section, Series, Table, date, number, percent};
 
 /// The whole page.
 pub fn html(run: &Run) -> String {
     let title = format!("{} on {}", run.title(), run.server_version);
-    let body = html! {
-        header {
-            p.product { "innodb-bpe " (env!("CARGO_PKG_VERSION")) }
-            h1 { (title) }
-            p.facts {
-                (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
-                @if run.mode == Mode::Compare { " each, with the extension off and then on" }
-                "."
-                @if !run.options.is_empty() { " Options: " (run.options.join(" ")) "." }
-            }
-            @match run.state {
-                State::Stopped => p.warning { "It was stopped before its end." },
-                State::Failed => p.warning { "It failed: " (run.error.as_deref().unwrap_or_default()) },
-                _ => {}
-            }
-        }
-        main {
-            (figures(run))
-            div.charts {
-                (chart(run, "Statements a second", "QPS", |point| point.qps))
-                (chart(run, "Latency, 95th percentile", "ms", |point| point.p95_ms))
-            }
-        }
+    let each = match run.mode {
+        Mode::Compare => " each, with the extension off and then on",
+        Mode::Manual => "",
     };
-    frame(&title, &body).into_string()
+    let part = Part {
+        table: Some(table(run)),
+        notes: gain(run).into_iter().collect(),
+        charts: vec![
+            chart(run, "Statements a second", "QPS", |point| point.qps),
+            chart(run, "Latency, 95th percentile", "ms", |point| point.p95_ms),
+        ],
+        ..Part::default()
+    };
+    crate::report::html(&Report {
+        version: env!("CARGO_PKG_VERSION").into(),
+        tab: title.clone(),
+        title,
+        facts: format!(
+            "{}. {} client threads, {} s{each}.",
+            date(run.at_ms / 1000),
+            run.threads,
+            run.seconds
+        ),
+        warning: match run.state {
+            State::Stopped => Some("It was stopped before its end.".into()),
+            State::Failed => {
+                let error = run.error.as_deref().unwrap_or_default();
+                Some(format!("It failed: {error}"))
+            }
+            State::Running | State::Done => None,
+        },
+        sections: vec![Section {
+            parts: vec![part],
+            ..Section::default()
+        }],
+        method: None,
+    })
 }
 
-fn figures(run: &Run) -> Markup {
+fn table(run: &Run) -> Table {
     let of = |side: Option<Side>, value: fn(Side) -> f64| number(side.map(value), 0);
-    html! {
-        div.scroll { table {
-            thead { tr { th { } th { "Extension off" } th { "Extension on" } } }
-            tbody {
-                tr { th { "Statements a second" } td { (of(run.off, |s| s.qps)) } td { (of(run.on, |s| s.qps)) } }
-                tr { th { "Latency p95, ms" } td { (of(run.off, |s| s.p95_ms)) } td { (of(run.on, |s| s.p95_ms)) } }
-            }
-        } }
-        @if run.gain_percent.is_some() {
-            p {
-                "Gain: " b { (percent(run.gain_percent, true, 0)) }
-                @if run.reference_gain_percent.is_some() {
-                    " (the reference: " (percent(run.reference_gain_percent, true, 0)) ", on 8 cores and 16 GB)"
-                }
-            }
-        }
+    let row = |name: &str, value| vec![name.into(), of(run.off, value), of(run.on, value)];
+    Table {
+        rows: vec![
+            row("Statements a second", |side| side.qps),
+            row("Latency p95, ms", |side| side.p95_ms),
+        ],
+        ..Table::new(&["", "Extension off", "Extension on"])
     }
 }
 
+fn gain(run: &Run) -> Option<String> {
+    let gain = percent(Some(run.gain_percent?), true, 0);
+    let reference = run.reference_gain_percent.map(|reference| {
+        let reference = percent(Some(reference), true, 0);
+        format!(" (the reference: {reference}, on 8 cores and 16 GB)")
+    });
+    Some(format!("Gain: {gain}{}", reference.unwrap_or_default()))
+}
+
 /// A comparison overlays off and on; a manual run shows them in sequence.
-fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&Point) -> f64) -> Markup {
+fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&Point) -> f64) -> Chart {
     let series = |name: &str, class: &'static str, wanted: &dyn Fn(&Point) -> bool| {
         let mut begun = (run.mode == Mode::Manual)
             .then(|| run.points.first().map(|point| point.at_ms))
@@ -98,11 +106,8 @@ fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&Point) -> f64) -
             series("extension off", "off", &is_off),
             series("extension on", "on", &is_on),
         ],
-        marks: Vec::new(),
-        lead: 0.0,
-        top: None,
+        ..Chart::default()
     }
-    .markup()
 }
 
 #[cfg(test)]
@@ -126,8 +131,6 @@ mod tests {
             server: "demo".into(),
             server_version: "MariaDB <10.11>".into(),
             test: Test::ReadOnly,
-            script: None,
-            options: Vec::new(),
             mode: Mode::Compare,
             threads: 64,
             seconds: 10,

@@ -11,9 +11,9 @@ use bpe::console::{Answer, Refusal, Said, blocking};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::held::Experience;
 use super::page;
 use super::run::{Request, Run};
+use super::state::Experience;
 
 type Shared = State<Arc<Experience>>;
 
@@ -27,14 +27,13 @@ pub fn router(experience: Arc<Experience>) -> Router {
 }
 
 async fn shown(State(experience): Shared) -> Json<Value> {
-    Json(experience.json().await)
+    Json(experience.json())
 }
 
 async fn begin(
     State(experience): Shared,
     Said(request): Said<Request>,
 ) -> Answer<(StatusCode, Json<Run>)> {
-    experience.await_scripts(&request).await?;
     let server = Arc::clone(&experience.server);
     let run = blocking(&server, move || experience.begin(&request)).await?;
     Ok((StatusCode::ACCEPTED, Json(run)))

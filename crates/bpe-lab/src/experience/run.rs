@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::load::{OwnScript, Side};
-use crate::demo::args::Workload;
+use super::load::Side;
+use crate::sysbench::Workload;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test {
@@ -13,9 +13,6 @@ pub enum Test {
     WriteOnly,
     #[serde(rename = "oltp_read_write")]
     ReadWrite,
-    /// One's own in Lua.
-    #[serde(rename = "script")]
-    Script,
     #[serde(rename = "sql")]
     Sql,
 }
@@ -26,7 +23,7 @@ impl Test {
             Self::ReadOnly => Some(Workload::ReadOnly),
             Self::WriteOnly => Some(Workload::WriteOnly),
             Self::ReadWrite => Some(Workload::ReadWrite),
-            Self::Script | Self::Sql => None,
+            Self::Sql => None,
         }
     }
 }
@@ -66,11 +63,6 @@ pub struct Request {
     pub test: Test,
     #[serde(default)]
     pub sql: Option<String>,
-    /// Name of the script, and options that it declares, as `name=value`.
-    #[serde(default)]
-    pub script: Option<String>,
-    #[serde(default)]
-    pub options: Vec<String>,
     pub mode: Mode,
     pub threads: u64,
     pub seconds: u64,
@@ -96,11 +88,6 @@ pub struct Run {
     pub server: String,
     pub server_version: String,
     pub test: Test,
-    /// Of a script of one's own: its name and its options.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub script: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
     pub mode: Mode,
     pub threads: u64,
     pub seconds: u64,
@@ -117,18 +104,13 @@ pub struct Run {
 
 impl Run {
     /// Title for messages, also a component of a file's name.
-    pub fn title(&self) -> &str {
-        match (self.test.workload(), &self.script) {
-            (Some(workload), _) => workload.script(),
-            (None, Some(script)) => script,
-            (None, None) => "Own SQL",
-        }
+    pub fn title(&self) -> &'static str {
+        self.test.workload().map_or("Own SQL", Workload::script)
     }
 }
 
 /// A validated request.
 pub enum Work {
     Test(Workload),
-    Script(OwnScript),
     Statements(Vec<String>),
 }

@@ -13,23 +13,23 @@ use bpe::notifier::Notifier;
 use bpe::server::Server;
 use bpe::state::state;
 
-use super::held::Experience;
 use super::load::{Load, Side, mean};
 use super::run::{Mode, Phase, Point, State, Work};
-use crate::demo::sysbench::Interval;
-use crate::settled::Rule;
+use super::state::Experience;
+use crate::sysbench::Interval;
+use crate::sysbench::settled::Rule;
 
 /// Seconds of uncounted load before each measured phase.
 const LEAD: u64 = 3;
 /// Maximum seconds for filling the cache. The minimum is the length of a phase.
-const LONGEST_WARM: u64 = 150;
+const MAX_WARM: u64 = 150;
 /// Filling ends when the hit ratio meets this rule.
 const FILLED: Rule = Rule {
     window: 5,
     rise: 1.0,
 };
 /// Timeout for the switch while another change is in progress.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks the server's prerequisites for a comparison, which operates the switch.
 ///
@@ -100,12 +100,10 @@ impl Experience {
             let run = runs.run.as_ref().context("no run was begun")?;
             (run.mode, run.threads, run.seconds)
         };
-        let bench = || self.bench.as_ref().map_err(|why| anyhow!("{why}"));
         let load = match work {
             Work::Statements(statements) => Load::Statements(self.server.target(), statements),
-            Work::Script(script) => Load::Script(bench()?, script, &self.stop),
             Work::Test(workload) => {
-                let bench = bench()?;
+                let bench = self.bench.as_ref().map_err(|why| anyhow!("{why}"))?;
                 let tables = bench.tables.clone().map_err(|why| anyhow!("{why}"))?;
                 Load::Test(bench, tables, workload)
             }
@@ -211,8 +209,8 @@ impl Experience {
         self.update(|run| run.phase = Phase::Warm);
         let mut ratios: Vec<f64> = Vec::new();
         let mut idle = 0;
-        let least = seconds.min(LONGEST_WARM) as f64;
-        load.run(threads, LONGEST_WARM, &mut |interval| {
+        let least = seconds.min(MAX_WARM) as f64;
+        load.run(threads, MAX_WARM, &mut |interval| {
             match self
                 .server
                 .latest()
@@ -266,7 +264,7 @@ impl Experience {
     /// Operates the switch as the console does.
     fn switch(&self, on: bool) -> Result<()> {
         self.update(|run| run.phase = Phase::Prepare);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SWITCH_TIMEOUT;
         let _changing = loop {
             match self.server.begin_change() {
                 Some(changing) => break changing,

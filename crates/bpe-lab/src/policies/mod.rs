@@ -18,9 +18,9 @@ use bpe::terminal::{complain, say};
 use clap::ValueEnum;
 use replay::{LEAST_CACHE_PAGES, Outcome, Trace};
 
-use crate::replay::results::{self, Who};
+use crate::replay::results::{self, Contender};
 use crate::stream::{self, Name, Shape};
-use compared::{Compared, RATIOS, everyone};
+use compared::{Compared, RATIOS, contenders};
 
 /// Percentage of a stream that warms the cache.
 const WARM_UP: usize = 30;
@@ -91,24 +91,27 @@ fn compare(names: &[Name], shape: Shape, jobs: usize) -> Result<Vec<Compared>, F
             return Err(Failure::usage(what).advise("raise --events"));
         }
     }
-    let everyone = everyone();
+    let contenders = contenders();
     let mut pieces = Vec::new();
     for trace in &traces {
-        for &who in &everyone {
-            pieces.extend(RATIOS.map(|ratio| (trace, who, ratio)));
+        for &contender in &contenders {
+            pieces.extend(RATIOS.map(|ratio| (trace, contender, ratio)));
         }
     }
-    let outcomes = each(jobs, &pieces, |&(trace, who, ratio)| {
+    let outcomes = each(jobs, &pieces, |&(trace, contender, ratio)| {
         let pages = u64::from(shape.pool_pages * ratio);
-        let answer = results::ask(who, trace, measured(trace), pages, 1, &mut |_| ());
-        answer
-            .map(|answer| answer.outcome)
+        let measurement =
+            results::measure(contender, trace, measured(trace), pages, 1, &mut |_| ());
+        measurement
+            .map(|measurement| measurement.outcome)
             .map_err(results::failure)
     })?;
-    let of_stream = outcomes.chunks_exact(everyone.len() * RATIOS.len());
+    let of_stream = outcomes.chunks_exact(contenders.len() * RATIOS.len());
     let compared = names.iter().zip(of_stream).map(|(&name, of_stream)| {
-        let rows = everyone.iter().zip(of_stream.chunks_exact(RATIOS.len()));
-        let row = |(&who, of_who): (&Who, &[Outcome])| (who, std::array::from_fn(|n| of_who[n]));
+        let rows = contenders.iter().zip(of_stream.chunks_exact(RATIOS.len()));
+        let row = |(&contender, of_who): (&Contender, &[Outcome])| {
+            (contender, std::array::from_fn(|n| of_who[n]))
+        };
         Compared {
             name,
             rows: rows.map(row).collect(),

@@ -5,28 +5,31 @@ use std::fmt::Write;
 use replay::policies::PolicyName;
 use replay::{EnginePolicy, Outcome};
 
-use super::compared::{Compared, RATIOS, everyone};
-use crate::replay::results::Who;
+use super::compared::{Compared, RATIOS, contenders};
+use crate::replay::results::Contender;
 
 /// A row for each stream and size, a column for each policy. Below: the servers' policy compared with MQ.
 pub fn markdown(compared: &[Compared]) -> String {
-    let everyone = everyone();
-    let titles: Vec<String> = everyone.iter().map(|&who| title(who)).collect();
+    let contenders = contenders();
+    let titles: Vec<String> = contenders
+        .iter()
+        .map(|&contender| title(contender))
+        .collect();
     let mut text = header(&titles);
     for stream in compared {
         for (n, ratio) in RATIOS.iter().enumerate() {
-            let cells = everyone
+            let cells = contenders
                 .iter()
-                .map(|&who| stream.of(who).map(|outcomes| cell(&outcomes[n])));
+                .map(|&contender| stream.of(contender).map(|outcomes| cell(&outcomes[n])));
             row(&mut text, stream, *ratio, cells);
         }
     }
     text.push('\n');
-    let ours = Who::Engine(EnginePolicy::default());
+    let ours = Contender::Engine(EnginePolicy::default());
     text += &header(&[title(ours)]);
     for stream in compared {
         for (n, ratio) in RATIOS.iter().enumerate() {
-            let mq = stream.of(Who::Policy(PolicyName::Mq));
+            let mq = stream.of(Contender::Policy(PolicyName::Mq));
             let own = stream.of(ours).zip(mq);
             let cells = own.map(|(own, mq)| beside(&own[n], &mq[n]));
             row(&mut text, stream, *ratio, std::iter::once(cells));
@@ -36,10 +39,10 @@ pub fn markdown(compared: &[Compared]) -> String {
 }
 
 /// Title for table and plot.
-pub fn title(who: Who) -> String {
-    match who {
-        Who::Engine(policy) => policy.to_string(),
-        Who::Product | Who::Policy(_) => who.title().into_owned(),
+pub fn title(contender: Contender) -> String {
+    match contender {
+        Contender::Engine(policy) => policy.to_string(),
+        Contender::Product | Contender::Policy(_) => contender.title().into_owned(),
     }
 }
 
@@ -96,13 +99,13 @@ mod tests {
             hits,
             page_writes: hits as f64,
         };
-        let of = |who| match who {
-            Who::Engine(_) => 300,
-            Who::Product | Who::Policy(_) => 400,
+        let of = |contender| match contender {
+            Contender::Engine(_) => 300,
+            Contender::Product | Contender::Policy(_) => 400,
         };
-        let rows = everyone()
+        let rows = contenders()
             .into_iter()
-            .map(|who| (who, [outcome(of(who)); RATIOS.len()]));
+            .map(|contender| (contender, [outcome(of(contender)); RATIOS.len()]));
         let compared = [Compared {
             name: Name::Drift,
             rows: rows.collect(),

@@ -16,12 +16,12 @@ use bpe::terminal::{complain, say};
 use replay::policies::PolicyName;
 use replay::{LEAST_CACHE_PAGES, MAX_INSTANCES, Trace};
 
-use results::{Results, Who};
+use results::{Contender, Results};
 
 /// Part of a trace that warms the cache.
 const WARM_UP: f64 = 30.0;
 /// Larger sizes cannot be addressed.
-const MOST_CACHE_PAGES: f64 = u32::MAX as f64;
+const MAX_CACHE_PAGES: f64 = u32::MAX as f64;
 
 #[derive(clap::Args)]
 #[command(
@@ -80,25 +80,25 @@ enum Format {
 /// The value of `--policy`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
-    One(Who),
+    One(Contender),
     All,
 }
 
 impl Choice {
     fn parser() -> impl clap::builder::TypedValueParser<Value = Choice> {
         use clap::builder::{PossibleValuesParser, TypedValueParser};
-        let names = Who::known().map(Who::name).chain(["all"]);
+        let names = Contender::known().map(Contender::name).chain(["all"]);
         PossibleValuesParser::new(names).map(|text| {
-            let who = Who::known().find(|who| who.name() == text);
-            who.map_or(Choice::All, Choice::One)
+            let contender = Contender::known().find(|contender| contender.name() == text);
+            contender.map_or(Choice::All, Choice::One)
         })
     }
 
     /// In output order.
-    fn names(self) -> Vec<Who> {
+    fn names(self) -> Vec<Contender> {
         match self {
-            Choice::One(who) => vec![who],
-            Choice::All => Who::all().collect(),
+            Choice::One(contender) => vec![contender],
+            Choice::All => Contender::all().collect(),
         }
     }
 }
@@ -125,15 +125,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let (trace, measured) = load(&args)?;
     let shown = args.policy.names();
-    let mut asked = shown.clone();
-    let drawn = [Who::Product, Who::Policy(PolicyName::Lru)];
+    let mut requested = shown.clone();
+    let drawn = [Contender::Product, Contender::Policy(PolicyName::Lru)];
     let wanted = drawn.into_iter().filter(|_| args.plot.is_some());
-    for who in wanted.chain([Who::Policy(PolicyName::Opt)]) {
-        if !asked.contains(&who) {
-            asked.push(who);
+    for contender in wanted.chain([Contender::Policy(PolicyName::Opt)]) {
+        if !requested.contains(&contender) {
+            requested.push(contender);
         }
     }
-    let results = Results::gather(&trace, measured, &sizes, &asked, args.instances)?;
+    let results = Results::gather(&trace, measured, &sizes, &requested, args.instances)?;
     drop(trace);
     match args.format {
         Format::Table => say!("{}", output::table(&results, &shown, args.pool_pages)),
@@ -156,8 +156,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Returns ratio and pages of each size, after validation.
 fn sizes(args: &Args) -> Result<Vec<(f64, u64)>, Failure> {
-    let product =
-        args.plot.is_some() || args.policy.names().iter().any(|who| who.engine().is_some());
+    let product = args.plot.is_some()
+        || args
+            .policy
+            .names()
+            .iter()
+            .any(|contender| contender.engine().is_some());
     let mut sizes = Vec::new();
     for &ratio in &args.cache_ratio {
         let pages = (args.pool_pages as f64 * ratio).round();
@@ -166,7 +170,7 @@ fn sizes(args: &Args) -> Result<Vec<(f64, u64)>, Failure> {
             let what = format!("a cache of {cache} has less than one page");
             return Err(Failure::usage(what).advise("raise --cache-ratio"));
         }
-        if pages > MOST_CACHE_PAGES {
+        if pages > MAX_CACHE_PAGES {
             let what = format!("a cache of {cache} is larger than any disk");
             return Err(Failure::usage(what).advise("lower --cache-ratio or --pool-pages"));
         }
@@ -309,9 +313,12 @@ mod tests {
 
     #[test]
     fn every_policy_has_a_name_of_its_own() {
-        for who in Who::known() {
-            let args = parse(&["--cache-ratio", "1", "--policy", who.name()]);
-            assert!(args.is_ok_and(|a| a.policy == Choice::One(who)), "{who:?}");
+        for contender in Contender::known() {
+            let args = parse(&["--cache-ratio", "1", "--policy", contender.name()]);
+            assert!(
+                args.is_ok_and(|a| a.policy == Choice::One(contender)),
+                "{contender:?}"
+            );
         }
         assert!(parse(&["--cache-ratio", "1", "--policy", "best"]).is_err());
     }

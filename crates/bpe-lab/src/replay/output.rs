@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::results::{Answer, Results, Size, Who};
-use crate::demo::numbers::{number, percent};
-use crate::demo::table::{add_row, with_header};
+use super::results::{Contender, Measurement, Results, Size};
+use crate::report::{Table, number, percent};
 
 /// The table, with a line about the measurement above it, and the extension's figures below.
-pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
+pub fn table(results: &Results, shown: &[Contender], pool_pages: u64) -> String {
     let count = |n: u64| number(Some(n as f64), 0);
     let mut out = format!(
         "{} events measured ({} reads), after {} that warmed the cache; {} different pages, buffer pool {} pages\n",
@@ -17,34 +16,34 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
         count(results.distinct_pages as u64),
         count(pool_pages),
     );
-    let mut table = with_header(&[
+    let mut table = Table::new(&[
+        "policy",
         "cache",
         "pages",
-        "policy",
         "read hits",
         "OPT",
         "of OPT",
         "page writes per 1,000 events",
     ]);
     for size in &results.sizes {
-        for answer in answers(size, shown) {
-            let hits = answer.outcome.read_hit_ratio();
+        for measurement in measurements(size, shown) {
+            let hits = measurement.outcome.read_hit_ratio();
             let opt = size.opt();
-            let cells = [
+            table.rows.push(vec![
+                measurement.contender.title().into_owned(),
                 format!("{} x", size.ratio),
                 count(size.pages),
-                answer.who.title().into_owned(),
                 percent(Some(hits * 100.0), false, 1),
                 percent(Some(opt * 100.0), false, 1),
                 percent(Some(hits * 100.0 / opt), false, 0),
-                number(Some(answer.outcome.page_writes_per_1000()), 0),
-            ];
-            add_row(&mut table, 2, cells);
+                number(Some(measurement.outcome.page_writes_per_1000()), 0),
+            ]);
         }
     }
     out += &table.to_string();
     for size in &results.sizes {
-        let product = answers(size, shown).find_map(|answer| answer.product.as_ref());
+        let product =
+            measurements(size, shown).find_map(|measurement| measurement.product.as_ref());
         if let Some(product) = product {
             let per_1000 = |n: f64| number(Some(n * 1000.0 / results.events as f64), 0);
             out += &format!(
@@ -61,7 +60,7 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
 }
 
 /// An object for a single size; for several sizes an object with one entry each in `runs`. Ratios are fractions from 0 to 1.
-pub fn json(results: &Results, shown: &[Who], all: bool, pool_pages: u64) -> Value {
+pub fn json(results: &Results, shown: &[Contender], all: bool, pool_pages: u64) -> Value {
     let mut runs: Vec<Value> = results
         .sizes
         .iter()
@@ -76,8 +75,11 @@ pub fn json(results: &Results, shown: &[Who], all: bool, pool_pages: u64) -> Val
     }
 }
 
-fn run(results: &Results, size: &Size, shown: &[Who], all: bool, pool_pages: u64) -> Value {
-    let mut object = answers(size, shown).next().map(figures).unwrap_or_default();
+fn run(results: &Results, size: &Size, shown: &[Contender], all: bool, pool_pages: u64) -> Value {
+    let mut object = measurements(size, shown)
+        .next()
+        .map(figures)
+        .unwrap_or_default();
     let more = json!({
         "pool_pages": pool_pages,
         "cache_ratio": size.ratio,
@@ -90,26 +92,27 @@ fn run(results: &Results, size: &Size, shown: &[Who], all: bool, pool_pages: u64
     if let Value::Object(more) = more {
         object.extend(more);
     }
-    if answers(size, shown).any(|answer| answer.product.is_some()) {
+    if measurements(size, shown).any(|measurement| measurement.product.is_some()) {
         object.insert("instances".into(), results.instances.into());
     }
     if all {
-        let policies = answers(size, shown).map(|answer| Value::Object(figures(answer)));
+        let policies =
+            measurements(size, shown).map(|measurement| Value::Object(figures(measurement)));
         object.insert("policies".into(), policies.collect());
     }
     object.into()
 }
 
-fn figures(answer: &Answer) -> Map<String, Value> {
+fn figures(measurement: &Measurement) -> Map<String, Value> {
     let mut object = Map::new();
-    let outcome = &answer.outcome;
-    object.insert("policy".into(), answer.who.name().into());
+    let outcome = &measurement.outcome;
+    object.insert("policy".into(), measurement.contender.name().into());
     object.insert("read_hit_ratio".into(), outcome.read_hit_ratio().into());
     object.insert(
         "device_page_writes_per_1000".into(),
         outcome.page_writes_per_1000().into(),
     );
-    if let Some(product) = &answer.product {
+    if let Some(product) = &measurement.product {
         let per_1000 = |n: f64| Value::from(n * 1000.0 / outcome.events as f64);
         let engine = json!({
             "offered_page_writes_per_1000": per_1000(product.offered_page_writes),
@@ -123,8 +126,13 @@ fn figures(answer: &Answer) -> Map<String, Value> {
 }
 
 /// The shown results of a size, in output order.
-fn answers<'a>(size: &'a Size, shown: &'a [Who]) -> impl Iterator<Item = &'a Answer> {
-    shown.iter().filter_map(|&who| size.answer(who))
+fn measurements<'a>(
+    size: &'a Size,
+    shown: &'a [Contender],
+) -> impl Iterator<Item = &'a Measurement> {
+    shown
+        .iter()
+        .filter_map(|&contender| size.measurement(contender))
 }
 
 #[cfg(test)]
@@ -133,15 +141,15 @@ mod tests {
     use replay::Outcome;
     use replay::policies::PolicyName;
 
-    fn answer(who: Who, hits: u64) -> Answer {
+    fn measurement(contender: Contender, hits: u64) -> Measurement {
         let outcome = Outcome {
             events: 2000,
             reads: 1000,
             hits,
             page_writes: 300.0,
         };
-        Answer {
-            who,
+        Measurement {
+            contender,
             outcome,
             product: None,
         }
@@ -151,9 +159,9 @@ mod tests {
         let size = |n: usize| Size {
             ratio: n as f64,
             pages: n as u64 * 1000,
-            answers: vec![
-                answer(Who::Policy(PolicyName::Lru), 200),
-                answer(Who::Policy(PolicyName::Opt), 800),
+            measurements: vec![
+                measurement(Contender::Policy(PolicyName::Lru), 200),
+                measurement(Contender::Policy(PolicyName::Opt), 800),
             ],
         };
         Results {
@@ -166,7 +174,7 @@ mod tests {
         }
     }
 
-    const LRU: &[Who] = &[Who::Policy(PolicyName::Lru)];
+    const LRU: &[Contender] = &[Contender::Policy(PolicyName::Lru)];
 
     #[test]
     fn one_size_is_a_plain_object() {
@@ -199,9 +207,9 @@ mod tests {
     fn the_table_has_a_row_for_each_size() {
         let text = table(&results(2), LRU, 1000);
         assert_eq!(text.matches("LRU").count(), 2, "{text}");
-        assert_eq!(text.matches("20.0\u{a0}%").count(), 2, "{text}");
+        assert_eq!(text.matches("20.0 %").count(), 2, "{text}");
         assert!(
-            text.contains("25\u{a0}%") && text.contains("2,000 events"),
+            text.contains("25 %") && text.contains("2,000 events"),
             "{text}"
         );
     }

@@ -13,54 +13,54 @@ use replay::{
 
 /// The extension, or a policy to compare it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Contender {
     Product,
     /// The extension with an explicitly named policy.
     Engine(EnginePolicy),
     Policy(PolicyName),
 }
 
-impl Who {
-    pub fn all() -> impl Iterator<Item = Who> {
-        let policies = PolicyName::ALL.into_iter().map(Who::Policy);
-        std::iter::once(Who::Product).chain(policies)
+impl Contender {
+    pub fn all() -> impl Iterator<Item = Contender> {
+        let policies = PolicyName::ALL.into_iter().map(Contender::Policy);
+        std::iter::once(Contender::Product).chain(policies)
     }
 
     /// Everything that `--policy` can name.
-    pub fn known() -> impl Iterator<Item = Who> {
-        let engine = EnginePolicy::ALL.iter().copied().map(Who::Engine);
+    pub fn known() -> impl Iterator<Item = Contender> {
+        let engine = EnginePolicy::ALL.iter().copied().map(Contender::Engine);
         Self::all().chain(engine)
     }
 
     /// The extension's policy; `None` for a simulated policy.
     pub fn engine(self) -> Option<EnginePolicy> {
         match self {
-            Who::Product => Some(EnginePolicy::default()),
-            Who::Engine(policy) => Some(policy),
-            Who::Policy(_) => None,
+            Contender::Product => Some(EnginePolicy::default()),
+            Contender::Engine(policy) => Some(policy),
+            Contender::Policy(_) => None,
         }
     }
 
     /// The name for `--policy`.
     pub fn name(self) -> &'static str {
         match self {
-            Who::Product => "product",
-            Who::Engine(policy) => policy.as_str(),
-            Who::Policy(policy) => policy.as_str(),
+            Contender::Product => "product",
+            Contender::Engine(policy) => policy.as_str(),
+            Contender::Policy(policy) => policy.as_str(),
         }
     }
 
     /// Title for table and plot.
     pub fn title(self) -> Cow<'static, str> {
         let title = match self {
-            Who::Product => "the extension",
-            Who::Engine(policy) => return format!("the extension with {policy}").into(),
-            Who::Policy(PolicyName::Lru) => "LRU",
-            Who::Policy(PolicyName::Clock) => "CLOCK, 2 bits",
-            Who::Policy(PolicyName::S3Fifo) => "S3-FIFO",
-            Who::Policy(PolicyName::WTinyLfu) => "W-TinyLFU",
-            Who::Policy(PolicyName::Mq) => "MQ",
-            Who::Policy(PolicyName::Opt) => "OPT with bypass",
+            Contender::Product => "the extension",
+            Contender::Engine(policy) => return format!("the extension with {policy}").into(),
+            Contender::Policy(PolicyName::Lru) => "LRU",
+            Contender::Policy(PolicyName::Clock) => "CLOCK, 2 bits",
+            Contender::Policy(PolicyName::S3Fifo) => "S3-FIFO",
+            Contender::Policy(PolicyName::WTinyLfu) => "W-TinyLFU",
+            Contender::Policy(PolicyName::Mq) => "MQ",
+            Contender::Policy(PolicyName::Opt) => "OPT with bypass",
         };
         title.into()
     }
@@ -68,8 +68,8 @@ impl Who {
 
 /// Result of one policy at one size.
 #[derive(Debug)]
-pub struct Answer {
-    pub who: Who,
+pub struct Measurement {
+    pub contender: Contender,
     pub outcome: Outcome,
     /// For the extension only, with any policy.
     pub product: Option<ProductOutcome>,
@@ -80,18 +80,20 @@ pub struct Answer {
 pub struct Size {
     pub ratio: f64,
     pub pages: u64,
-    pub answers: Vec<Answer>,
+    pub measurements: Vec<Measurement>,
 }
 
 impl Size {
-    pub fn answer(&self, who: Who) -> Option<&Answer> {
-        self.answers.iter().find(|answer| answer.who == who)
+    pub fn measurement(&self, contender: Contender) -> Option<&Measurement> {
+        self.measurements
+            .iter()
+            .find(|measurement| measurement.contender == contender)
     }
 
     /// Maximum possible hit ratio of reads.
     pub fn opt(&self) -> f64 {
-        self.answer(Who::Policy(PolicyName::Opt))
-            .map_or(f64::NAN, |answer| answer.outcome.read_hit_ratio())
+        self.measurement(Contender::Policy(PolicyName::Opt))
+            .map_or(f64::NAN, |measurement| measurement.outcome.read_hit_ratio())
     }
 }
 
@@ -113,19 +115,19 @@ impl Results {
         trace: &Trace,
         measured: Range<usize>,
         sizes: &[(f64, u64)],
-        asked: &[Who],
+        requested: &[Contender],
         instances: u32,
     ) -> Result<Results, Failure> {
-        let bar = bar((measured.end * asked.len() * sizes.len()) as u64);
+        let bar = bar((measured.end * requested.len() * sizes.len()) as u64);
         let mut gathered = Vec::new();
         for &(ratio, pages) in sizes {
-            let mut answers = Vec::new();
-            for &who in asked {
-                bar.set_message(format!("{} at {ratio} x", who.title()));
+            let mut measurements = Vec::new();
+            for &contender in requested {
+                bar.set_message(format!("{} at {ratio} x", contender.title()));
                 let done = bar.position();
                 let mut progress = |events| bar.set_position(done + events as u64);
-                let answer = ask(
-                    who,
+                let measurement = measure(
+                    contender,
                     trace,
                     measured.clone(),
                     pages,
@@ -134,13 +136,13 @@ impl Results {
                 )
                 .inspect_err(|_| bar.finish_and_clear())
                 .map_err(failure)?;
-                answers.push(answer);
+                measurements.push(measurement);
                 bar.set_position(done + measured.end as u64);
             }
             gathered.push(Size {
                 ratio,
                 pages,
-                answers,
+                measurements,
             });
         }
         bar.finish_and_clear();
@@ -157,15 +159,15 @@ impl Results {
 }
 
 /// Runs one policy at one size, in pages. `instances`: of the extension. `progress` receives the number of processed events.
-pub fn ask(
-    who: Who,
+pub fn measure(
+    contender: Contender,
     trace: &Trace,
     measured: Range<usize>,
     pages: u64,
     instances: u32,
     progress: &mut dyn FnMut(usize),
-) -> Result<Answer, ProductError> {
-    let product = match who.engine() {
+) -> Result<Measurement, ProductError> {
+    let product = match contender.engine() {
         Some(policy) => {
             let options = ProductOptions {
                 instances,
@@ -176,12 +178,14 @@ pub fn ask(
         }
         None => None,
     };
-    let outcome = match who {
-        Who::Policy(policy) => policies::run(policy, trace, measured, pages as usize, progress),
-        Who::Product | Who::Engine(_) => product.map(|p| p.outcome).unwrap_or_default(),
+    let outcome = match contender {
+        Contender::Policy(policy) => {
+            policies::run(policy, trace, measured, pages as usize, progress)
+        }
+        Contender::Product | Contender::Engine(_) => product.map(|p| p.outcome).unwrap_or_default(),
     };
-    Ok(Answer {
-        who,
+    Ok(Measurement {
+        contender,
         outcome,
         product,
     })

@@ -26,8 +26,8 @@ use load::Load;
 use pool::{Pool, Record};
 
 /// More would exceed the page numbers of the largest load.
-const MOST_POOL_PAGES: i64 = 1 << 20;
-const MOST_EVENTS: i64 = 1 << 30;
+const MAX_POOL_PAGES: i64 = 1 << 20;
+const MAX_EVENTS: i64 = 1 << 30;
 
 #[derive(clap::Args)]
 #[command(
@@ -53,11 +53,11 @@ pub struct Shape {
     pub seed: u64,
     /// Pages of the buffer pool; the data is some times larger
     #[arg(long, value_name = "N", default_value = "4096", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(64..=MOST_POOL_PAGES))]
+          value_parser = clap::value_parser!(u32).range(64..=MAX_POOL_PAGES))]
     pub pool_pages: u32,
     /// Reads and writes
     #[arg(long, value_name = "N", default_value = "1000000", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=MOST_EVENTS))]
+          value_parser = clap::value_parser!(u32).range(1..=MAX_EVENTS))]
     pub events: u32,
 }
 

@@ -223,7 +223,7 @@ mod tests {
     use Operation::{Read, Write};
 
     #[test]
-    fn what_stays_is_read_once_and_what_was_changed_is_written_before_it_goes() {
+    fn resident_page_is_read_once_and_victim_written_first() {
         let mut pool = Pool::new(8);
         pool.change(1, 100);
         pool.create(1, 101);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_changed_all_the_time_is_written_for_the_redo_log() {
+    fn constantly_changed_page_is_written_for_the_redo_log() {
         let mut pool = Pool::new(16);
         (0..1000).for_each(|_| pool.change(1, 1));
         let writes = pool.records().iter().filter(|r| r.2 == Write).count();

@@ -16,7 +16,7 @@ pub fn explain(error: &clap::Error) -> Option<Failure> {
             _ => return None,
         },
         ErrorKind::UnknownArgument => match named(ContextKind::InvalidArg)? {
-            "--experience" | "--scripts" => ("console --experience", "console"),
+            "--experience" => ("console --experience", "console"),
             _ => return None,
         },
         _ => return None,

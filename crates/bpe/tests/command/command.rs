@@ -132,7 +132,7 @@ fn old_names_say_the_new_ones() -> Outcome {
         ("demo", "`bpe-lab demo`"),
         ("demo --quick --server mysql-9.7", "`bpe-lab demo`"),
         ("replay --trace - --pool-pages 7 --help", "`bpe-lab replay`"),
-        ("console --experience --scripts /x", "`bpe-lab console`"),
+        ("console --experience", "`bpe-lab console`"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args(line.split(' '))

@@ -12,9 +12,9 @@ use super::processors::Processors;
 use super::warmth::Warmth;
 use crate::demo::bench::Bench;
 use crate::demo::dataset::Dataset;
-use crate::demo::numbers::percent;
 use crate::demo::progress::Stage;
-use crate::settled::Rule;
+use crate::report::percent;
+use crate::sysbench::settled::Rule;
 
 /// Node numbers of the roles.
 const PRIMARY: usize = 0;

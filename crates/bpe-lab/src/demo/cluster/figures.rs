@@ -1,13 +1,12 @@
 //! Measurements: the content of `cluster.json`, the source of table and report.
 
-use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
-use super::load::{PATIENCE, Request};
+use super::load::{REQUEST_TIMEOUT, Request};
 use super::name::ClusterName;
 use super::plan::{ClusterPlan, IOPS, Standby};
-use crate::demo::results::{Machine, server_title};
-use crate::demo::settings;
+use crate::report::Environment;
+use crate::sysbench::settled::recovery;
 
 /// Percent of the previous throughput that counts as recovered.
 pub const THROUGHPUT: f64 = 95.0;
@@ -15,28 +14,15 @@ pub const THROUGHPUT: f64 = 95.0;
 pub const WITHIN: f64 = 10.0;
 /// Seconds evaluated after the promotion.
 pub const MINUTE: f64 = 60.0;
-/// Seconds over which the average throughput must be recovered.
-const STEADY: usize = 3;
 /// Minimum free processor time, percent. Below it, the machine is the limit and the run proves nothing.
 pub const FREE: f64 = 10.0;
 
 /// All failovers of one demonstration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
-    /// Version of this program.
-    pub version: String,
-    /// Seconds since 1970 at the beginning.
-    pub began: u64,
-    /// Total wall-clock time, seconds.
-    pub seconds: f64,
-    pub quick: bool,
+    #[serde(flatten)]
+    pub environment: Environment,
     pub cluster: ClusterName,
-    /// For example `MariaDB 10.11.19`.
-    pub server: String,
-    pub server_version: String,
-    pub machine: Machine,
-    /// Server options of every node, each with its reason.
-    pub settings: Vec<(String, String)>,
     /// Server options that form the cluster.
     pub options: Vec<String>,
     /// Bytes.
@@ -59,7 +45,7 @@ pub struct Failover {
     pub killed: f64,
     /// Statements per second before the kill: the median of the measured seconds.
     pub qps_before: f64,
-    /// 95th percentile of the latency, milliseconds. Lost requests count as [`PATIENCE`].
+    /// 95th percentile of the latency, milliseconds. Lost requests count as [`REQUEST_TIMEOUT`].
     pub p95_before: Option<f64>,
     pub p95_after: Option<f64>,
     /// When the throughput reached [`THROUGHPUT`] percent again.
@@ -124,26 +110,10 @@ pub struct Moments {
 
 impl Figures {
     /// Everything known before the first failover.
-    pub fn begin(
-        plan: &ClusterPlan,
-        quick: bool,
-        installation: &Installation,
-        machine: Machine,
-        options: Vec<String>,
-    ) -> Figures {
-        let settings = settings::settings(installation.flavour, false);
+    pub fn begin(plan: &ClusterPlan, environment: Environment, options: Vec<String>) -> Figures {
         Figures {
-            version: env!("CARGO_PKG_VERSION").into(),
-            began: now() as u64,
-            seconds: 0.0,
-            quick,
+            environment,
             cluster: plan.name,
-            server: server_title(installation),
-            server_version: installation.version.clone(),
-            machine,
-            settings: settings
-                .map(|one| (one.option.into(), one.reason.into()))
-                .collect(),
             options,
             pool: plan.size.pool,
             data: 0,
@@ -155,21 +125,10 @@ impl Figures {
         }
     }
 
-    /// Records the total time.
-    pub fn end(&mut self) {
-        self.seconds = (now() - self.began as f64).max(0.0);
-    }
-
     /// The failover with this standby.
     pub fn of(&self, standby: Standby) -> Option<&Failover> {
         self.failovers.iter().find(|one| one.standby == standby)
     }
-}
-
-fn now() -> f64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_secs_f64())
 }
 
 impl Failover {
@@ -191,15 +150,15 @@ impl Failover {
             let lost = due(from, to).filter(|one| one.answered.is_none());
             lost.map(|one| u64::from(one.statements)).sum()
         };
-        let minute = (at.promoted + MINUTE).min(at.ended - PATIENCE.as_secs_f64());
+        let minute = (at.promoted + MINUTE).min(at.ended - REQUEST_TIMEOUT.as_secs_f64());
         Failover {
             standby,
             killed: at.killed - at.promoted,
             qps_before,
-            p95_before: p95(due(at.begun, at.killed - PATIENCE.as_secs_f64())),
+            p95_before: p95(due(at.begun, at.killed - REQUEST_TIMEOUT.as_secs_f64())),
             p95_after: p95(due(at.promoted, minute)),
             back: back(&curve, qps_before),
-            lost_to_the_outage: lost(at.killed - PATIENCE.as_secs_f64(), at.promoted),
+            lost_to_the_outage: lost(at.killed - REQUEST_TIMEOUT.as_secs_f64(), at.promoted),
             lost_to_slowness: lost(at.promoted, minute),
             disk_reads: 0,
             hits_before: None,
@@ -254,9 +213,9 @@ fn curve(requests: &[Request], at: Moments) -> Vec<Second> {
     curve
 }
 
-/// 95th percentile of all requests. Lost ones count as [`PATIENCE`], their minimum.
+/// 95th percentile of all requests. Lost ones count as [`REQUEST_TIMEOUT`], their minimum.
 fn p95<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<f64> {
-    let lost = PATIENCE.as_secs_f64() * 1000.0;
+    let lost = REQUEST_TIMEOUT.as_secs_f64() * 1000.0;
     let mut took: Vec<f64> = requests
         .map(|one| one.answered.map_or(lost, |at| (at - one.due) * 1000.0))
         .collect();
@@ -265,17 +224,13 @@ fn p95<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<f64> {
     Some(*value)
 }
 
-/// Returns the end of the first second with the throughput, if the average with the following seconds reaches it, too.
+/// When the throughput after the promotion reached [`THROUGHPUT`] percent of that before.
 fn back(curve: &[Second], before: f64) -> Option<f64> {
-    let enough = before * THROUGHPUT / 100.0;
-    let after: Vec<&Second> = curve.iter().filter(|one| one.t > 0.0).collect();
-    after
-        .windows(STEADY)
-        .find(|some| {
-            let mean = some.iter().map(|one| one.qps).sum::<f64>() / STEADY as f64;
-            some[0].qps >= enough && mean >= enough
-        })
-        .map(|some| some[0].t)
+    let after = curve.iter().filter(|one| one.t > 0.0);
+    recovery(
+        after.map(|one| (one.t, one.qps)),
+        before * THROUGHPUT / 100.0,
+    )
 }
 
 /// The median.

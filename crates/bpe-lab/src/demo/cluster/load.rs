@@ -1,7 +1,7 @@
 //! A load at a fixed rate that follows the primary.
 //!
 //! Requests are due at regular intervals, independent of earlier answers: users do not wait for each other. Clients process
-//! them in order. A request that no client could begin or finish within [`PATIENCE`] of its due time is lost. So a backlog
+//! them in order. A request that no client could begin or finish within [`REQUEST_TIMEOUT`] of its due time is lost. So a backlog
 //! from the outage does not count as throughput later.
 //!
 //! sysbench is unsuitable: it ends with its server, and its random rates hide differences of a few percent per second. Rows
@@ -14,19 +14,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use fastrand::Rng;
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
-use crate::demo::plan::Tables;
+use crate::sysbench::Tables;
 
 /// Client threads.
 pub const CLIENTS: usize = 16;
 /// Maximum delay of a request's start.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Client timeout for an answer of a server that may be gone.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a client looks for a primary while there is none.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// UPDATE statements of a writing transaction, in addition to BEGIN and COMMIT.
 const UPDATES: u64 = 5;
@@ -191,7 +192,7 @@ impl Shared {
 /// A client's connection, and the version of its primary.
 struct Client<'a> {
     shared: &'a Shared,
-    random: Random,
+    random: Rng,
     connection: Option<(u64, Conn)>,
 }
 
@@ -199,7 +200,7 @@ impl<'a> Client<'a> {
     fn new(shared: &'a Shared, number: usize) -> Client<'a> {
         Client {
             shared,
-            random: Random(number as u64 + 1),
+            random: Rng::with_seed(number as u64),
             connection: None,
         }
     }
@@ -214,7 +215,7 @@ impl<'a> Client<'a> {
                 std::thread::sleep(Duration::from_secs_f64(wait));
             }
             let writes = number % shared.demand.writes_every == 0;
-            let answered = self.serve(due + PATIENCE.as_secs_f64(), writes);
+            let answered = self.serve(due + REQUEST_TIMEOUT.as_secs_f64(), writes);
             lock(&shared.requests).push(Request {
                 due,
                 answered: answered.then(|| shared.now()),
@@ -239,7 +240,7 @@ impl<'a> Client<'a> {
                 // The primary is gone, or was demoted: the request may go to the next one.
                 self.connection = None;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -262,8 +263,8 @@ impl<'a> Client<'a> {
             .socket(Some(socket.display().to_string()))
             .user(Some("root"))
             .db_name(Some(self.shared.tables.database))
-            .read_timeout(Some(ANSWER))
-            .write_timeout(Some(ANSWER))
+            .read_timeout(Some(ANSWER_TIMEOUT))
+            .write_timeout(Some(ANSWER_TIMEOUT))
             .prefer_socket(false);
         self.connection = Conn::new(options)
             .ok()
@@ -271,24 +272,24 @@ impl<'a> Client<'a> {
     }
 }
 
-fn read(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::Result<()> {
-    let table = random.below(tables.count) + 1;
-    let id = random.row(tables.rows);
+fn read(connection: &mut Conn, tables: Tables, random: &mut Rng) -> mysql::Result<()> {
+    let table = random.u64(..tables.count) + 1;
+    let id = pick_row(random, tables.rows);
     connection.query_drop(format!("SELECT c FROM sbtest{table} WHERE id = {id}"))
 }
 
-fn write(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::Result<()> {
+fn write(connection: &mut Conn, tables: Tables, random: &mut Rng) -> mysql::Result<()> {
     let mut rows: Vec<(u64, u64)> = (0..UPDATES)
         .map(|_| {
-            let table = tables.count - random.below(written(tables));
-            (table, random.row(tables.rows))
+            let table = tables.count - random.u64(..written(tables));
+            (table, pick_row(random, tables.rows))
         })
         .collect();
     // In a fixed order, so that transactions cannot deadlock.
     rows.sort_unstable();
     connection.query_drop("BEGIN")?;
     for (table, id) in rows {
-        let text = format!("{:020}", random.next() % 10_000_000_000);
+        let text = format!("{:020}", random.u64(..10_000_000_000));
         connection.query_drop(format!(
             "UPDATE sbtest{table} SET c = REPEAT('{text}', 5) WHERE id = {id}"
         ))?;
@@ -296,29 +297,12 @@ fn write(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::R
     connection.query_drop("COMMIT")
 }
 
-/// Pseudo-random numbers without cryptographic strength (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    /// Returns a row's key, from 1.
-    fn row(&mut self, rows: u64) -> u64 {
-        let hot = (rows * HOT_ROWS / 100).max(1);
-        match self.below(100) < HOT {
-            true => (rows - hot) / 2 + self.below(hot) + 1,
-            false => self.below(rows) + 1,
-        }
+/// Picks a row's key, from 1.
+fn pick_row(random: &mut Rng, rows: u64) -> u64 {
+    let hot = (rows * HOT_ROWS / 100).max(1);
+    match random.u64(..100) < HOT {
+        true => (rows - hot) / 2 + random.u64(..hot) + 1,
+        false => random.u64(..rows) + 1,
     }
 }
 
@@ -328,9 +312,9 @@ mod tests {
 
     #[test]
     fn most_rows_are_hot_ones() {
-        let mut random = Random(7);
+        let mut random = Rng::with_seed(7);
         let rows = 1000;
-        let picked: Vec<u64> = (0..10_000).map(|_| random.row(rows)).collect();
+        let picked: Vec<u64> = (0..10_000).map(|_| pick_row(&mut random, rows)).collect();
         assert!(picked.iter().all(|id| (1..=rows).contains(id)));
         let hot = picked.iter().filter(|id| (426..=575).contains(*id)).count();
         // 75 % of them, and 15 % of the rest.
@@ -351,7 +335,7 @@ mod tests {
         assert_eq!(demand.statements(), 50.0 / 8.0 * 14.0);
         let load = Load::begin(Path::new("/nonexistent/socket"), tables, demand).unwrap();
         load.follow(None);
-        std::thread::sleep(PATIENCE + Duration::from_millis(300));
+        std::thread::sleep(REQUEST_TIMEOUT + Duration::from_millis(300));
         let requests = load.end();
         assert!(!requests.is_empty());
         assert!(requests.iter().all(|one| one.answered.is_none()));

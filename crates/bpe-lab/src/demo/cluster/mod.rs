@@ -3,7 +3,8 @@
 //! Three servers form a cluster of physical copies ([`nodes`], [`topology`]). Each has its data directory on a separate
 //! emulated cloud volume, and its cache on the fast disk. A [`load`] at a fixed rate follows the primary, which is killed.
 //! The standby takes over. Three variants: a standby filled by replication only, one that was kept warm ([`warmth`]), and
-//! one without the extension ([`failover`]). [`figures`] has the results, [`shown`] and [`page`] present them.
+//! one without the extension ([`failover`]). [`figures`] has the results, [`presentation`] fills the
+//! report.
 
 mod account;
 mod failover;
@@ -11,10 +12,9 @@ mod figures;
 mod load;
 pub mod name;
 mod nodes;
-mod page;
 mod plan;
+mod presentation;
 mod processors;
-mod shown;
 mod topology;
 mod warmth;
 
@@ -23,13 +23,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use super::args::{Args, Workload};
+use super::args::Args;
 use super::bench::Bench;
 use super::dataset::Dataset;
+use super::output::{show, store};
 use super::progress::Progress;
-use super::results::Machine;
+use super::settings;
 use super::tools::{Tools, provide_server};
-use super::workspace::{Workspace, shown};
+use super::workspace::Workspace;
+use crate::report::Environment;
+use crate::sysbench::Workload;
 use figures::Figures;
 use name::ClusterName;
 use plan::ClusterPlan;
@@ -64,23 +67,19 @@ pub fn demonstrate(name: ClusterName, args: &Args) -> Result<ExitCode> {
         tests: &TESTS,
     };
     let options = plan.name.options(&nodes::wiring(&bench)?, 1);
-    let mut figures = Figures::begin(
-        &plan,
-        args.quick,
-        &installation,
-        Machine::look(&folder),
-        options,
-    );
+    let settings = settings::with_reasons(installation.flavour, false);
+    let environment = Environment::begin(args.quick, &installation, &folder, settings);
+    let mut figures = Figures::begin(&plan, environment, options);
     let measured = measure(&bench, &plan, args, &mut figures);
     progress.close();
     measured.with_context(|| format!("logs are in {}", workspace.logs().display()))?;
-    figures.end();
+    figures.environment.end();
 
-    let json = folder.join("cluster.json");
-    std::fs::write(&json, serde_json::to_string_pretty(&figures)?)
-        .with_context(|| format!("cannot write {}", json.display()))?;
-    show(&figures, &folder)?;
-    println!("Figures as JSON:    {}", shown(&json));
+    store(
+        &figures,
+        &presentation::report(&figures),
+        &folder.join("cluster.json"),
+    )?;
     drop(workspace);
     Ok(ExitCode::SUCCESS)
 }
@@ -100,20 +99,11 @@ fn measure(bench: &Bench, plan: &ClusterPlan, args: &Args, figures: &mut Figures
     Ok(())
 }
 
-/// Writes the report into `folder` and prints the table.
-fn show(figures: &Figures, folder: &Path) -> Result<()> {
-    let html = folder.join("report.html");
-    std::fs::write(&html, page::page(figures).into_string())
-        .with_context(|| format!("cannot write {}", html.display()))?;
-    print!("{}", shown::text(figures));
-    println!("\nReport with charts: {}", shown(&html));
-    Ok(())
-}
-
-/// Regenerates table and report from a `cluster.json`.
+/// Regenerates table and report from the text of a `cluster.json`.
 ///
 /// # Errors
 /// The text is not such a file.
-pub fn render(text: &str, folder: &Path) -> Result<()> {
-    show(&serde_json::from_str(text)?, folder)
+pub fn render(text: &str, json: &Path) -> Result<()> {
+    let figures = serde_json::from_str(text)?;
+    show(&presentation::report(&figures), json)
 }

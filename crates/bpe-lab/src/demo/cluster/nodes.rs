@@ -20,7 +20,7 @@ use crate::demo::volume::Volume;
 use crate::demo::{extension, settings};
 
 /// Timeout of a start.
-const START: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Directories of a node.
 struct Folders(PathBuf);
@@ -97,7 +97,7 @@ fn options(
     let mut options = Options::new(datadir, Folders::of(bench, node).run())
         .buffer_pool(plan.size.pool)
         .port(wiring.ports[node].clients)
-        .start_timeout(START)
+        .start_timeout(START_TIMEOUT)
         .plugin(library, "bpe", Load::Early)
         // State for a node's next start is irrelevant here.
         .option("--loose-bpe-persist-path=");

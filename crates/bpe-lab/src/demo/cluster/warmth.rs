@@ -21,12 +21,12 @@ use super::plan::{ClusterPlan, IOPS};
 use crate::demo::bench::Bench;
 
 /// Seconds between two rounds.
-const EVERY: u64 = 10;
+const INTERVAL: u64 = 10;
 /// Reads per second of the standby's volume for warming: at first, and later.
-const FIRST: u64 = IOPS / 2;
-const LATER: u64 = IOPS / 25;
+const FIRST_RATE: u64 = IOPS / 2;
+const FOLLOWING_RATE: u64 = IOPS / 25;
 /// Timeout for the command to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE: u64 = 16 << 10;
 
 /// The running command, until this value is dropped.
@@ -115,7 +115,7 @@ impl Warmth {
         let (from, to) = (nodes.server(primary)?, nodes.server(standby)?);
         let first = log("bpe-warm.log");
         let mut warmth = Warmth {
-            command: start(from, to, &first, &[format!("--io-capacity={FIRST}")])?,
+            command: start(from, to, &first, &[format!("--io-capacity={FIRST_RATE}")])?,
             primary,
             standby,
             measured: None,
@@ -127,7 +127,7 @@ impl Warmth {
                 break Some(status);
             }
             if load.now() > began + plan.warming as f64 {
-                process::end(&mut warmth.command, libc::SIGTERM, PATIENCE);
+                process::end(&mut warmth.command, libc::SIGTERM, END_TIMEOUT);
                 break None;
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -153,8 +153,8 @@ impl Warmth {
         ));
         let how = [
             "--follow".to_owned(),
-            format!("--every={EVERY}"),
-            format!("--io-capacity={LATER}"),
+            format!("--every={INTERVAL}"),
+            format!("--io-capacity={FOLLOWING_RATE}"),
         ];
         warmth.command = start(from, to, &log("bpe-warm-follow.log"), &how)?;
         Ok(warmth)
@@ -199,7 +199,7 @@ impl Warmth {
         let (from, before) = self.measured.context("nothing was measured")?;
         let (seconds, costs) = (load.now() - from, self.costs(nodes)?);
         let percent = figure(nodes.server(self.standby)?, "warm_percent")?;
-        process::end(&mut self.command, libc::SIGTERM, PATIENCE);
+        process::end(&mut self.command, libc::SIGTERM, END_TIMEOUT);
         Ok(Keeping {
             percent,
             seconds,
@@ -216,6 +216,6 @@ impl Warmth {
 
 impl Drop for Warmth {
     fn drop(&mut self) {
-        process::end(&mut self.command, libc::SIGTERM, PATIENCE);
+        process::end(&mut self.command, libc::SIGTERM, END_TIMEOUT);
     }
 }

@@ -1,18 +1,16 @@
 //! Demonstrations of the extension after its tests, on the same server. Each phase is a file: its entry in `results.json`,
-//! its run, and its presentation in table and report. This module lists the phases.
+//! its run, and its part of the report. This module lists the phases.
 
-mod restart;
+pub mod restart;
 mod second;
-mod shown;
-pub mod switching;
-
-pub use shown::Shown;
+mod switching;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::bench::Bench;
 use super::rig::Rig;
+use crate::report::Part;
 use restart::Restarts;
 use switching::Switching;
 
@@ -38,10 +36,10 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Phases> {
 }
 
 impl Phases {
-    /// The completed phases, in order.
-    pub fn shown(&self) -> impl Iterator<Item = &dyn Shown> {
-        let switching = self.switching.iter().map(|phase| phase as &dyn Shown);
-        let restarts = self.restarts.iter().map(|phase| phase as &dyn Shown);
-        switching.chain(restarts)
+    /// The completed phases, in order, for the report.
+    pub fn parts(&self) -> Vec<Part> {
+        let switching = self.switching.iter().map(Switching::part);
+        let restarts = self.restarts.iter().map(Restarts::part);
+        switching.chain(restarts).collect()
     }
 }

@@ -10,15 +10,15 @@ use anyhow::{Context, Result};
 use private_server::Server;
 
 use super::second::Second;
-use crate::demo::args::Workload;
 use crate::demo::bench::Bench;
 use crate::demo::extension;
-use crate::demo::numbers::percent;
 use crate::demo::observer::Observer;
 use crate::demo::rig::{Rig, live};
+use crate::report::percent;
+use crate::sysbench::Workload;
 
 mod figures;
-mod shown;
+mod presentation;
 
 pub use figures::Restarts;
 use figures::{FIRST, How, Restart, THROUGHPUT, TOLD};

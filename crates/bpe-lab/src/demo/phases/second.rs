@@ -3,8 +3,8 @@
 use bpe::observe;
 use serde::{Deserialize, Serialize};
 
-use crate::demo::sysbench::Interval;
 use crate::demo::work::Work;
+use crate::sysbench::Interval;
 
 /// One second.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

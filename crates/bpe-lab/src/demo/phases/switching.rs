@@ -9,14 +9,11 @@ use private_server::Server;
 use serde::{Deserialize, Serialize};
 
 use super::second::{Second, hit_ratio};
-use super::shown::Shown;
-use crate::demo::args::Workload;
 use crate::demo::bench::Bench;
-use crate::demo::numbers::{number, percent};
 use crate::demo::observer::Observer;
-use crate::demo::report::chart::{Chart, Series};
 use crate::demo::rig::{Rig, live};
-use crate::demo::sysbench::Summary;
+use crate::report::{Chart, Part, Table, number, percent};
+use crate::sysbench::{Summary, Workload};
 
 /// Seconds at the beginning for clients to connect and prepare their statements. No part includes them.
 const LEAD: f64 = 1.0;
@@ -42,13 +39,13 @@ pub enum State {
 pub struct Switching {
     pub seconds: Vec<Second>,
     /// In order; the first part has no statement.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Span>,
     pub summary: Summary,
 }
 
 /// The time between two switches. Means are over its seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Span {
     pub state: State,
     /// Seconds since the test began.
     pub t: f64,
@@ -71,49 +68,36 @@ struct Switched {
     took_ms: f64,
 }
 
-impl State {
-    fn title(self) -> &'static str {
-        match self {
-            State::Serving => "serving",
-            State::Bypass => "bypass",
-            State::ServingAgain => "serving again",
-            State::Off => "off",
-            State::OnAgain => "on again, empty",
-        }
-    }
-
+/// How a state begins and is presented.
+struct Step {
+    state: State,
+    title: &'static str,
     /// Label at its beginning in a chart.
-    fn mark(self) -> &'static str {
-        match self {
-            State::Bypass => "bypass",
-            State::Serving | State::ServingAgain => "serving",
-            State::Off => "off",
-            State::OnAgain => "on",
-        }
-    }
+    mark: &'static str,
+    /// Position of its statement in the test, fraction of the time.
+    at: f64,
+    statement: &'static str,
+}
 
-    /// The statement that begins it, and its position in the test (fraction of the time). Bypass refills, as in `bpe
-    /// compare`: written pages stay in the cache.
-    fn switch(self) -> Option<(f64, &'static str)> {
-        match self {
-            State::Serving => None,
-            State::Bypass => Some((0.2, "SET GLOBAL bpe_bypass = REFILL")),
-            State::ServingAgain => Some((0.4, "SET GLOBAL bpe_bypass = OFF")),
-            State::Off => Some((0.6, "SET GLOBAL bpe_enabled = OFF")),
-            State::OnAgain => Some((0.75, "SET GLOBAL bpe_enabled = ON")),
-        }
+/// The test, in order. Nothing leads to the first state. Bypass refills, as in `bpe compare`: written pages stay in the cache.
+#[rustfmt::skip]
+const STEPS: [Step; 5] = [
+    Step { state: State::Serving, title: "serving", mark: "serving", at: 0.0, statement: "" },
+    Step { state: State::Bypass, title: "bypass", mark: "bypass", at: 0.2, statement: "SET GLOBAL bpe_bypass = REFILL" },
+    Step { state: State::ServingAgain, title: "serving again", mark: "serving", at: 0.4, statement: "SET GLOBAL bpe_bypass = OFF" },
+    Step { state: State::Off, title: "off", mark: "off", at: 0.6, statement: "SET GLOBAL bpe_enabled = OFF" },
+    Step { state: State::OnAgain, title: "on again, empty", mark: "on", at: 0.75, statement: "SET GLOBAL bpe_enabled = ON" },
+];
+
+impl State {
+    fn step(self) -> &'static Step {
+        &STEPS[self as usize]
     }
 }
 
-/// The states that this library supports, after the first one.
-fn states(bypass: bool) -> &'static [State] {
-    const ALL: [State; 4] = [
-        State::Bypass,
-        State::ServingAgain,
-        State::Off,
-        State::OnAgain,
-    ];
-    if bypass { &ALL } else { &ALL[2..] }
+/// The steps that this library supports, after the first one.
+fn steps(bypass: bool) -> &'static [Step] {
+    if bypass { &STEPS[1..] } else { &STEPS[3..] }
 }
 
 /// # Errors
@@ -129,7 +113,7 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
     let stage = bench.progress.stage("on: switching under load", all);
     let mut observer = Observer::new(server)?;
     let mut before = observer.snapshot(volume)?;
-    let mut due = states(bypass).iter().copied().peekable();
+    let mut due = steps(bypass).iter().peekable();
     let mut switched: Vec<Switched> = Vec::new();
     let mut seconds: Vec<Second> = Vec::new();
     let name = bench.log_name("on-switching");
@@ -139,18 +123,14 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
         let work = now.since(&before);
         before = now;
         seconds.push(Second::new(interval, &work));
-        let is_due = |state: &State| {
-            state
-                .switch()
-                .is_some_and(|(part, _)| interval.t >= part * all as f64)
-        };
+        let is_due = |step: &&Step| interval.t >= step.at * all as f64;
         if let Some(to) = due.next_if(is_due) {
             switched.push(switch(server, to, interval.t)?);
             // Work during the switch belongs to neither part, and off resets the counters.
             before = observer.snapshot(volume)?;
         }
         let state = switched.last().map_or(State::Serving, |last| last.to);
-        stage.message(&format!("{}: {}", state.title(), live(interval)));
+        stage.message(&format!("{}: {}", state.step().title, live(interval)));
         Ok(ControlFlow::Continue(()))
     })?;
     let result = Switching {
@@ -162,18 +142,17 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
     Ok(result)
 }
 
-fn switch(server: &Server, to: State, t: f64) -> Result<Switched> {
-    let (_, statement) = to.switch().context("nothing leads back there")?;
+fn switch(server: &Server, to: &Step, t: f64) -> Result<Switched> {
     let begun = Instant::now();
-    server.sql(statement)?;
+    server.sql(to.statement)?;
     Ok(Switched {
-        to,
+        to: to.state,
         t,
         took_ms: begun.elapsed().as_secs_f64() * 1000.0,
     })
 }
 
-fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
+fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Span> {
     let begins = std::iter::once((State::Serving, LEAD, None));
     let begins = begins.chain(
         switched
@@ -192,7 +171,7 @@ fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
             let first = of.first().copied().unwrap_or_default();
             let mean = |sum: f64| sum / of.len().max(1) as f64;
             let reads: Option<u64> = of.iter().map(|one| one.disk_reads).sum();
-            Part {
+            Span {
                 state,
                 t,
                 took_ms,
@@ -213,7 +192,13 @@ impl Switching {
         let took: Vec<String> = self
             .parts
             .iter()
-            .filter_map(|part| Some(format!("{} in {:.0} ms", part.state.mark(), part.took_ms?)))
+            .filter_map(|part| {
+                Some(format!(
+                    "{} in {:.0} ms",
+                    part.state.step().mark,
+                    part.took_ms?
+                ))
+            })
             .collect();
         format!(
             "switched under load ({}), no statement failed",
@@ -221,32 +206,13 @@ impl Switching {
         )
     }
 
-    fn part(&self, state: State) -> Option<&Part> {
+    fn span(&self, state: State) -> Option<&Span> {
         self.parts.iter().find(|part| part.state == state)
     }
 
-    fn chart(&self, title: &str, unit: &'static str, series: Series, top: Option<f64>) -> Chart {
-        let marks = self.parts.iter().filter(|part| part.took_ms.is_some());
-        Chart {
-            title: title.into(),
-            unit,
-            series: vec![series],
-            marks: marks
-                .map(|part| (part.t, part.state.mark().into()))
-                .collect(),
-            lead: LEAD,
-            top,
-        }
-    }
-}
-
-impl Shown for Switching {
-    fn title(&self) -> &'static str {
-        "Switching under load"
-    }
-
-    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>) {
-        let header = &[
+    /// The part of the report.
+    pub fn part(&self) -> Part {
+        let mut table = Table::new(&[
             "oltp_read_write",
             "seconds",
             "QPS",
@@ -254,19 +220,38 @@ impl Shown for Switching {
             "disk reads/s",
             "QPS, first second",
             "hit ratio, first second",
-        ];
-        let row = |part: &Part| {
-            vec![
-                part.state.title().into(),
-                number(Some(part.seconds as f64), 0),
-                number(Some(part.qps), 0),
-                percent(Some(part.hit_ratio), false, 1),
-                number(part.disk_reads_per_s, 0),
-                number(Some(part.first_qps), 0),
-                percent(Some(part.first_hit_ratio), false, 1),
-            ]
+        ]);
+        for span in &self.parts {
+            table.rows.push(vec![
+                span.state.step().title.into(),
+                number(Some(span.seconds as f64), 0),
+                number(Some(span.qps), 0),
+                percent(Some(span.hit_ratio), false, 1),
+                number(span.disk_reads_per_s, 0),
+                number(Some(span.first_qps), 0),
+                percent(Some(span.first_hit_ratio), false, 1),
+            ]);
+        }
+        let seconds = self.seconds.iter();
+        let qps = Chart::throughput(
+            Workload::ReadWrite.script(),
+            seconds.clone().map(|one| (one.t, one.qps)),
+        );
+        let hits = Chart::hit_ratio(seconds.map(|one| (one.t, hit_ratio(&[*one]))));
+        let switched = self.parts.iter().filter(|span| span.took_ms.is_some());
+        let marks = switched.map(|span| (span.t, span.state.step().mark.to_owned()));
+        let marked = |chart| Chart {
+            marks: marks.clone().collect(),
+            lead: LEAD,
+            ..chart
         };
-        (header, self.parts.iter().map(row).collect())
+        Part {
+            title: "Switching under load",
+            table: Some(table),
+            notes: self.notes(),
+            charts: [qps, hits].map(marked).into(),
+            ..Part::default()
+        }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -278,14 +263,14 @@ impl Shown for Switching {
         words[..1].make_ascii_uppercase();
         let mut notes = vec![format!("{words}{repeated}.")];
         let ratio = |of: f64| percent(Some(of), false, 1);
-        let first = |state| Some(ratio(self.part(state)?.first_hit_ratio));
-        let before = self.part(State::Serving).map(|part| ratio(part.hit_ratio));
+        let first = |state| Some(ratio(self.span(state)?.first_hit_ratio));
+        let before = self.span(State::Serving).map(|part| ratio(part.hit_ratio));
         if let (Some(before), Some(first)) = (before, first(State::ServingAgain)) {
             notes.push(format!(
                 "Bypass keeps what is cached: the hit ratio was {before} before it and {first} in the first second after it."
             ));
         }
-        if self.part(State::Bypass).is_none() {
+        if self.span(State::Bypass).is_none() {
             notes.push(format!("Bypass: {NO_BYPASS}."));
         }
         if let Some(first) = first(State::OnAgain) {
@@ -294,22 +279,6 @@ impl Shown for Switching {
             ));
         }
         notes
-    }
-
-    fn charts(&self) -> Vec<Chart> {
-        let series = |name: &str, class, value: fn(&Second) -> f64| Series {
-            name: name.into(),
-            class,
-            points: self.seconds.iter().map(|one| (one.t, value(one))).collect(),
-        };
-        let qps = series("oltp_read_write", "on", |one| one.qps);
-        let hits = series("page reads served by the extension", "hit", |one| {
-            hit_ratio(&[*one])
-        });
-        vec![
-            self.chart("Throughput", "QPS", qps, None),
-            self.chart("Hit ratio", "%", hits, Some(100.0)),
-        ]
     }
 }
 
@@ -344,10 +313,10 @@ mod tests {
             t: t.into(),
             took_ms: t.into(),
         };
-        let switches: Vec<_> = states(true).iter().copied().zip([3, 5, 7, 8]).collect();
-        let switches: Vec<_> = switches
-            .into_iter()
-            .map(|(to, t)| switched(to, t))
+        let switches: Vec<_> = steps(true)
+            .iter()
+            .zip([3, 5, 7, 8])
+            .map(|(to, t)| switched(to.state, t))
             .collect();
         Switching {
             parts: parts(&seconds, &switches),
@@ -390,13 +359,14 @@ mod tests {
         ] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
-        for chart in measured.charts() {
+        let part = measured.part();
+        for chart in part.charts {
             let marks: Vec<_> = chart.marks.iter().map(|mark| mark.1.as_str()).collect();
             assert_eq!(marks, ["bypass", "serving", "off", "on"]);
         }
-        let (header, rows) = measured.rows();
-        assert!(rows.iter().all(|row| row.len() == header.len()));
-        assert_eq!(rows.len(), 5);
+        let table = part.table.unwrap();
+        assert!(table.rows.iter().all(|row| row.len() == table.header.len()));
+        assert_eq!(table.rows.len(), 5);
     }
 
     #[test]
@@ -405,7 +375,8 @@ mod tests {
         measured
             .parts
             .retain(|part| ![State::Bypass, State::ServingAgain].contains(&part.state));
-        assert_eq!(states(false), [State::Off, State::OnAgain]);
+        let left: Vec<_> = steps(false).iter().map(|step| step.state).collect();
+        assert_eq!(left, [State::Off, State::OnAgain]);
         let notes = measured.notes().join(" ");
         for part in ["has no bpe_bypass", "(off in 7 ms, on in 8 ms)"] {
             assert!(notes.contains(part), "{part}: {notes}");
@@ -415,10 +386,12 @@ mod tests {
 
     #[test]
     fn the_switches_come_in_their_order() {
-        let at: Vec<_> = states(true)
-            .iter()
-            .map(|state| state.switch().unwrap().0)
-            .collect();
+        assert!(
+            STEPS
+                .iter()
+                .all(|step| step.state.step().title == step.title)
+        );
+        let at: Vec<_> = steps(true).iter().map(|step| step.at).collect();
         assert!(
             at.is_sorted() && at.iter().all(|at| (0.1..0.9).contains(at)),
             "{at:?}"

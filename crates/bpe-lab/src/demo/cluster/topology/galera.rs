@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use private_server::{Server, root};
 
 use super::wiring::{Wiring, run, wait_until};
-use crate::demo::tools::in_path;
+use crate::sysbench::in_path;
 
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 

@@ -16,9 +16,9 @@ pub struct Ports {
 }
 
 /// Timeout for servers to find each other, or to catch up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Settings that all nodes share.
 pub struct Wiring {
@@ -34,12 +34,12 @@ pub fn run(server: &Server, statements: &[&str]) -> Result<()> {
 }
 
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     while !is_so()? {
         if Instant::now() > end {
-            bail!("{what}: not within {} s", PATIENCE.as_secs());
+            bail!("{what}: not within {} s", ANSWER_TIMEOUT.as_secs());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

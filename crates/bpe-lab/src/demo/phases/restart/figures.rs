@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::second::{Second, hit_ratio};
+use crate::report::share;
+use crate::sysbench::settled::recovery;
 
 /// Seconds after the first query for measuring the recovered cache.
 pub const FIRST: usize = 5;
@@ -12,8 +14,6 @@ pub const HITS: f64 = 95.0;
 pub const THROUGHPUT: f64 = 90.0;
 /// ... this many seconds after the server accepts connections.
 pub const WITHIN: f64 = 5.0;
-/// Consecutive seconds whose average must reach it, so that a single outlier does not count.
-const STEADY: usize = 3;
 
 /// Status variables of the recovered cache, without `Bpe_`: pages found, pages trusted, and pages loaded from the list of
 /// unproven ones. A library without persistence has none of them.
@@ -93,11 +93,6 @@ pub fn qps(of: &[Second]) -> f64 {
     of.iter().map(|one| one.qps).sum::<f64>() / of.len().max(1) as f64
 }
 
-/// Percentage; `None` if `whole` is 0.
-pub fn share(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| part * 100.0 / whole)
-}
-
 impl Restart {
     /// An empty measurement.
     pub fn of(how: How) -> Restart {
@@ -127,13 +122,10 @@ impl Restart {
         share(hit_ratio(self.parts().0), self.hits_before())
     }
 
-    /// Seconds from accepting connections until the throughput recovered: the end of the first second with the throughput,
-    /// if the average with the two following seconds reaches it, too.
+    /// Seconds from accepting connections until the throughput recovered.
     pub fn back_after(&self) -> Option<f64> {
         let goal = self.qps_before() * THROUGHPUT / 100.0;
-        let mut windows = self.after.windows(STEADY);
-        let found = windows.find(|of| of[0].qps >= goal && qps(of) >= goal)?;
-        Some(found[0].t)
+        recovery(self.after.iter().map(|one| (one.t, one.qps)), goal)
     }
 
     /// Describes the throughput's recovery.

@@ -1,20 +1,23 @@
-//! The load: sysbench with the reference's commands. Its output is read line by line while it runs.
+//! The load of demonstrations and the experience: sysbench with the reference's commands.
+//!
+//! [`Sysbench`] runs one of the reference's tests ([`Workload`]) on its tables, and reads the output line by line: an
+//! [`Interval`] a second, and a [`Summary`] at the end. [`settled`] detects when its curves stop changing.
 
-use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use private_server::process;
 use serde::{Deserialize, Serialize};
 
-use super::args::Workload;
-use super::plan::{THREADS, Tables};
-use command::{Bounds, LONGEST, SPARE};
+pub use workload::{THREADS, Tables, Workload};
 
-mod command;
-mod output;
+pub mod settled;
+mod workload;
 
 /// One second of a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,17 +61,6 @@ pub struct Sysbench<'a> {
 /// Option that makes clients skip preparing their statements.
 pub const UNPREPARED: &str = "--db-ps-mode=disable";
 
-/// A user's script.
-pub struct Script<'a> {
-    pub path: &'a Path,
-    /// Directory of the script and its modules.
-    pub folder: &'a Path,
-    /// The script's options, as `--name=value`.
-    pub options: &'a [String],
-    /// The script is ended when this returns true, whether it prints anything or not.
-    pub stopped: &'a dyn Fn() -> bool,
-}
-
 /// The options that belong to the test itself, also shown in the report.
 pub fn test_options(tables: &Tables, threads: u64) -> Vec<String> {
     vec![
@@ -95,7 +87,7 @@ impl Sysbench<'_> {
             "prepare".into(),
         ]);
         let mut begun = 0;
-        command::run(command, self.logs, "prepare", None, &mut |line| {
+        run(command, self.logs, "prepare", &mut |line| {
             if line.starts_with("Creating table") {
                 begun += 1;
                 tick(begun);
@@ -137,43 +129,6 @@ impl Sysbench<'_> {
         if !self.prepares {
             command.arg(UNPREPARED);
         }
-        self.measure(command, seconds, name, None, each)
-    }
-
-    /// Like [`Sysbench::run_with`], with a user's script. The script and its process group end in every case.
-    ///
-    /// # Errors
-    /// As [`Sysbench::run`], or the script has to be killed.
-    pub fn run_script(
-        &self,
-        script: &Script,
-        threads: u64,
-        seconds: u64,
-        name: &str,
-        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
-    ) -> Result<(Vec<Interval>, Option<Summary>)> {
-        let bounds = Bounds {
-            end: Instant::now() + Duration::from_secs(seconds) + SPARE,
-            stopped: script.stopped,
-            longest: LONGEST,
-        };
-        let mut command = self.command(script.path);
-        command
-            // The script's modules are in its directory, and not where the console was started.
-            .current_dir(script.folder)
-            .args(script.options)
-            .arg(format!("--threads={threads}"));
-        self.measure(command, seconds, name, Some(&bounds), each)
-    }
-
-    fn measure(
-        &self,
-        mut command: Command,
-        seconds: u64,
-        name: &str,
-        bounds: Option<&Bounds>,
-        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
-    ) -> Result<(Vec<Interval>, Option<Summary>)> {
         command.args([
             format!("--time={seconds}"),
             "--events=0".into(),
@@ -181,7 +136,7 @@ impl Sysbench<'_> {
             "run".into(),
         ]);
         let mut intervals = Vec::new();
-        let output = command::run(command, self.logs, name, bounds, &mut |line| {
+        let output = run(command, self.logs, name, &mut |line| {
             let Some(interval) = parse_interval(line) else {
                 return Ok(ControlFlow::Continue(()));
             };
@@ -197,7 +152,7 @@ impl Sysbench<'_> {
         Ok((intervals, Some(summary)))
     }
 
-    fn command(&self, script: impl AsRef<OsStr>) -> Command {
+    fn command(&self, script: &str) -> Command {
         let mut command = Command::new(self.program);
         command
             .arg(script)
@@ -207,6 +162,65 @@ impl Sysbench<'_> {
             .arg(format!("--mysql-socket={}", self.socket.display()));
         command
     }
+}
+
+/// Finds a program in $PATH or in the system directories for root.
+pub fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
+}
+
+/// Runs a command to its end, with its log in the directory `logs`. Returns its output; `None` if `each_line` ended it.
+///
+/// # Errors
+/// The command cannot be run, or fails; the error has its messages.
+fn run(
+    mut command: Command,
+    logs: &Path,
+    name: &str,
+    each_line: &mut dyn FnMut(&str) -> Result<ControlFlow<()>>,
+) -> Result<Option<String>> {
+    let log_path = logs.join(format!("{name}.log"));
+    let mut log =
+        File::create(&log_path).with_context(|| format!("cannot make {}", log_path.display()))?;
+    writeln!(log, "{command:?}")?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.try_clone()?);
+    let mut child = process::spawn(command, libc::SIGKILL).context("cannot start sysbench")?;
+    let output = child.stdout.take().context("sysbench's output")?;
+    let mut text = String::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.context("sysbench's output")?).into_owned();
+        let _ = writeln!(log, "{line}");
+        let go_on = each_line(&line);
+        if !matches!(go_on, Ok(ControlFlow::Continue(()))) {
+            let _ = process::end_group(&mut child, Duration::ZERO);
+            return go_on.map(|_| None);
+        }
+        text += &line;
+        text.push('\n');
+    }
+    let status = child.wait().context("waiting for sysbench")?;
+    if !status.success() {
+        let log = std::fs::read(&log_path).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let fatal = log.lines().filter(|line| line.contains("FATAL")).take(3);
+        let fatal: Vec<&str> = fatal.collect();
+        bail!(
+            "sysbench {name} failed ({status}): {}",
+            if fatal.is_empty() {
+                log_path.display().to_string()
+            } else {
+                fatal.join("; ")
+            }
+        );
+    }
+    Ok(Some(text))
 }
 
 /// `[ 2s ] thds: 64 tps: 10.0 qps: 160.5 (r/w/o: ...) lat (ms,95%): 95.81 err/s: 0.00 ...`
@@ -260,6 +274,31 @@ fn parse_summary(output: &str) -> Option<Summary> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_ends_or_reports_its_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |script: &str, answer: fn() -> Result<ControlFlow<()>>| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let mut lines = 0;
+            let result = super::run(command, folder.path(), "test", &mut |_| {
+                lines += 1;
+                answer()
+            });
+            (result, lines)
+        };
+        let go_on = || Ok(ControlFlow::Continue(()));
+        // Invalid UTF-8 is replaced.
+        let (result, lines) = run("printf 'one\\n\\377\\nthree\\n'", go_on);
+        assert_eq!((result.unwrap().unwrap().lines().count(), lines), (3, 3));
+        let (result, _) = run("echo one; exec sleep 600", || Ok(ControlFlow::Break(())));
+        assert!(result.unwrap().is_none());
+        let (result, _) = run("echo one; exec sleep 600", || bail!("observed"));
+        assert_eq!(result.unwrap_err().to_string(), "observed");
+        let (result, _) = run("echo FATAL: no >&2; exit 3", go_on);
+        assert!(result.unwrap_err().to_string().ends_with("FATAL: no"));
+    }
 
     #[test]
     fn an_interval_is_read() {

@@ -1,5 +1,5 @@
-//! Tests the experience of `bpe-lab console` over its interface, on a real server: comparisons, manual tests, and user
-//! scripts.
+//! Tests the experience of `bpe-lab console` over its interface, on a real server: comparisons and manual
+//! tests.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,22 +11,14 @@ use integration_tests::harness::Outcome;
 use integration_tests::{Flavour, Place, Server, Suite, sql};
 use serde_json::{Value, json};
 
-mod script;
-
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
-    integration_tests::harness::run([Suite::new("experience")
-        .with(
-            Flavour::MariaDb1011,
-            "the_switch_is_left_as_it_was",
-            the_switch_is_left_as_it_was,
-        )
-        .with(
-            Flavour::MariaDb1011,
-            "a_script_of_ones_own",
-            script::a_script_of_ones_own,
-        )])
+    integration_tests::harness::run([Suite::new("experience").with(
+        Flavour::MariaDb1011,
+        "the_switch_is_left_as_it_was",
+        the_switch_is_left_as_it_was,
+    )])
 }
 
 /// Starts the console of `bpe-lab` for a server.

@@ -1,12 +1,10 @@
-//! Presentation of restarts in table and report.
+//! Fills the restarts' part of the report.
 
 use bpe::size;
 
-use super::figures::{FIRST, HITS, How, Restart, Restarts, THROUGHPUT, TOLD, WITHIN, qps, share};
-use crate::demo::numbers::{number, percent};
+use super::figures::{FIRST, HITS, How, Restart, Restarts, THROUGHPUT, TOLD, WITHIN, qps};
 use crate::demo::phases::second::{Second, hit_ratio};
-use crate::demo::phases::shown::Shown;
-use crate::demo::report::chart::{Chart, Series};
+use crate::report::{Chart, Columns, Part, Range, Series, number, percent, seconds, share};
 
 const POOL: &str = "InnoDB's own pool is as the servers' defaults leave it: a clean stop writes down which pages were in it, \
                     and the next start reads them. After kill -9 that is the list of the last clean stop.";
@@ -43,59 +41,18 @@ impl Restart {
         )
     }
 
-    /// The column of a restart.
-    fn cells(&self) -> Vec<String> {
-        let (first, rest) = self.parts();
-        let before = self.qps_before();
-        let seconds = |value: f64| format!("{value:.2} s");
-        let ratio = |of: &[Second]| percent(Some(hit_ratio(of)), false, 1);
-        let part = |of: &[Second]| percent(share(qps(of), before), false, 0);
-        vec![
-            seconds(self.stop),
-            seconds(self.start),
-            seconds(self.first_query),
-            size::human(self.cached),
-            ratio(&self.before),
-            ratio(first),
-            percent(self.hits_kept(), false, 1),
-            number(Some(before), 0),
-            number(Some(qps(first)), 0),
-            part(first),
-            match self.back_after() {
-                Some(after) => format!("{after:.1} s"),
-                None => format!("not in {:.0} s", self.measured()),
-            },
-            number(Some(qps(rest)), 0),
-            part(rest),
-        ]
+    fn first(&self) -> &[Second] {
+        self.parts().0
     }
-}
 
-/// Names of the rows, and the goals.
-fn names() -> Vec<(String, String)> {
-    let name = |name: String| (name, String::new());
-    let least = |percent: f64| format!("{percent:.0}\u{a0}% or more");
-    vec![
-        name("server ends in".into()),
-        name("start command to connections accepted".into()),
-        name("from then to the first query".into()),
-        name("cached before".into()),
-        name("hit ratio before".into()),
-        name(format!("hit ratio, first {FIRST} s")),
-        (
-            format!("hit ratio, first {FIRST} s, of that before"),
-            least(HITS),
-        ),
-        name("QPS before".into()),
-        name(format!("QPS, first {FIRST} s")),
-        name(format!("QPS, first {FIRST} s, of that before")),
-        (
-            format!("{THROUGHPUT:.0} % of the QPS before, from connections accepted"),
-            format!("{WITHIN:.0} s or less"),
-        ),
-        name("QPS later".into()),
-        name("QPS later, of that before".into()),
-    ]
+    fn later(&self) -> &[Second] {
+        self.parts().1
+    }
+
+    /// Throughput in percent of that before.
+    fn of_before(&self, of: &[Second]) -> String {
+        percent(share(qps(of), self.qps_before()), false, 0)
+    }
 }
 
 impl Restarts {
@@ -140,7 +97,7 @@ impl Restarts {
         &self,
         title: &str,
         unit: &'static str,
-        top: Option<f64>,
+        range: Range,
         value: fn(&Second) -> f64,
     ) -> Chart {
         let lengths = self.restarts.iter().map(|one| one.before.len());
@@ -159,8 +116,8 @@ impl Restarts {
             unit,
             series: self.series(points),
             marks: vec![(accepts, "connections accepted".into())],
-            lead: 0.0,
-            top,
+            range,
+            ..Chart::default()
         }
     }
 
@@ -189,46 +146,64 @@ impl Restarts {
             unit: "%",
             series,
             marks: vec![(WITHIN, format!("{WITHIN:.0} s"))],
-            lead: 0.0,
-            top: None,
+            ..Chart::default()
         }
     }
-}
 
-impl Shown for Restarts {
-    fn title(&self) -> &'static str {
-        "Restarts under load"
-    }
-
-    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>) {
-        let header = &[
-            "oltp_read_write",
-            "clean restart",
-            "kill -9",
-            "cold start",
-            "goal",
-        ];
-        let columns = How::ALL.map(|how| self.of(how).map(Restart::cells));
-        let mut rows: Vec<Vec<String>> = names()
-            .into_iter()
-            .enumerate()
-            .map(|(index, (name, goal))| {
-                let cells = columns.iter().map(|column| match column {
-                    Some(cells) => cells[index].clone(),
-                    None => number(None, 0),
-                });
-                std::iter::once(name).chain(cells).chain([goal]).collect()
-            })
-            .collect();
+    /// The part of the report.
+    pub fn part(&self) -> Part {
+        let items = self.restarts.iter().map(|one| (one.how.title(), one));
+        let mut table = Columns::new("oltp_read_write", items);
+        let ratio = |of: &[Second]| percent(Some(hit_ratio(of)), false, 1);
+        let count = |of: &[Second]| number(Some(qps(of)), 0);
+        table.row("server ends in", |one| seconds(Some(one.stop), 2));
+        table.row("start command to connections accepted", |one| {
+            seconds(Some(one.start), 2)
+        });
+        table.row("from then to the first query", |one| {
+            seconds(Some(one.first_query), 2)
+        });
+        table.row("cached before", |one| size::human(one.cached));
+        table.row("hit ratio before", |one| ratio(&one.before));
+        table.row(format!("hit ratio, first {FIRST} s"), |one| {
+            ratio(one.first())
+        });
+        table.goal(
+            format!("hit ratio, first {FIRST} s, of that before"),
+            format!("{HITS:.0}\u{a0}% or more"),
+            |one| percent(one.hits_kept(), false, 1),
+        );
+        table.row("QPS before", |one| count(&one.before));
+        table.row(format!("QPS, first {FIRST} s"), |one| count(one.first()));
+        table.row(format!("QPS, first {FIRST} s, of that before"), |one| {
+            one.of_before(one.first())
+        });
+        table.goal(
+            format!("{THROUGHPUT:.0} % of the QPS before, from connections accepted"),
+            format!("{WITHIN:.0} s or less"),
+            |one| match one.back_after() {
+                None => format!("not in {:.0} s", one.measured()),
+                after => seconds(after, 1),
+            },
+        );
+        table.row("QPS later", |one| count(one.later()));
+        table.row("QPS later, of that before", |one| {
+            one.of_before(one.later())
+        });
         for name in TOLD {
-            let values = How::ALL.map(|how| self.of(how).and_then(|one| one.told(name)));
-            if values.iter().any(Option::is_some) {
-                let cells = values.map(|value| number(value.map(|value| value as f64), 0));
-                let row = std::iter::once(format!("Bpe_{name}")).chain(cells);
-                rows.push(row.chain([String::new()]).collect());
+            if self.restarts.iter().any(|one| one.told(name).is_some()) {
+                table.row(format!("Bpe_{name}"), |one| {
+                    number(one.told(name).map(|value| value as f64), 0)
+                });
             }
         }
-        (header, rows)
+        Part {
+            title: "Restarts under load",
+            table: Some(table.table()),
+            notes: self.notes(),
+            charts: self.charts(),
+            ..Part::default()
+        }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -241,12 +216,15 @@ impl Shown for Restarts {
         notes
     }
 
-    fn charts(&self) -> Vec<Chart> {
+    /// Curves around and after the restarts.
+    pub fn charts(&self) -> Vec<Chart> {
         let hits = |one: &Second| hit_ratio(&[*one]);
         vec![
-            self.around("Throughput before and after", "QPS", None, |one| one.qps),
+            self.around("Throughput before and after", "QPS", Range::Values, |one| {
+                one.qps
+            }),
             self.shares(),
-            self.around("Hit ratio before and after", "%", Some(100.0), hits),
+            self.around("Hit ratio before and after", "%", Range::Percent, hits),
         ]
     }
 }
@@ -287,10 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn the_three_stand_side_by_side_with_the_goals() {
-        let (header, rows) = measured(&[("pages_trusted", 12)]).rows();
-        assert!(rows.iter().all(|row| row.len() == header.len()));
-        assert_eq!(rows.len(), names().len() + 1, "only what the server tells");
+    fn restarts_are_columns_beside_goals() {
+        let part = measured(&[("pages_trusted", 12)]).part();
+        let rows = part.table.unwrap().rows;
+        assert!(rows.iter().all(|row| row.len() == 5));
+        assert_eq!(rows.len(), 14, "only what the server tells");
         let row = |begin: &str| {
             let found = rows.iter().find(|row| row[0].starts_with(begin));
             found.unwrap()[1..].join("|").replace('\u{a0}', " ")

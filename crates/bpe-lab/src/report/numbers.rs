@@ -1,4 +1,4 @@
-//! Number formats of table and report.
+//! Formats of numbers with their units.
 
 /// `12,345.6` with `digits` decimals; a dash for `None`.
 pub fn number(value: Option<f64>, digits: usize) -> String {
@@ -33,6 +33,16 @@ pub fn percent(value: Option<f64>, sign: bool, digits: usize) -> String {
         }
         _ => "-".into(),
     }
+}
+
+/// `1.5 s`; a dash for `None`.
+pub fn seconds(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.digits$} s"))
+}
+
+/// Percentage; `None` if `whole` is 0.
+pub fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part * 100.0 / whole)
 }
 
 #[cfg(test)]

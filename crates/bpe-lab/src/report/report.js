@@ -3,6 +3,8 @@
 for (const figure of document.querySelectorAll("figure.chart")) {
   const series = JSON.parse(figure.dataset.series);
   const end = Number(figure.dataset.end);
+  const left = Number(figure.dataset.left);
+  const width = 1 - left - Number(figure.dataset.right);
   const area = figure.querySelector(".area");
   const cursor = figure.querySelector(".cursor");
   const readout = figure.querySelector(".readout");
@@ -10,8 +12,9 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   const hide = () => { cursor.hidden = readout.hidden = true; };
   const show = (event) => {
     const box = area.getBoundingClientRect();
-    const share = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-    const time = share * end;
+    const inside = ((event.clientX - box.left) / box.width - left) / width;
+    const time = Math.min(1, Math.max(0, inside)) * end;
+    const share = left + time / end * width;
     const lines = [`${Math.round(time)} s`];
     for (const one of series) {
       if (!one.points.length) continue;

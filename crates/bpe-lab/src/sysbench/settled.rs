@@ -1,4 +1,4 @@
-//! Detects when a hit ratio has stopped rising.
+//! Detects when a curve has settled: a hit ratio that stopped rising, a throughput that recovered.
 
 /// Length of the comparison, and the rise that counts as none.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,18 @@ impl Rule {
             _ => false,
         }
     }
+}
+
+/// Consecutive seconds whose average must reach a throughput, so that a single outlier does not count.
+const STEADY: usize = 3;
+
+/// The end of the first second with the throughput `goal`, if the average with the two following seconds reaches it, too.
+pub fn recovery(curve: impl Iterator<Item = (f64, f64)>, goal: f64) -> Option<f64> {
+    let curve: Vec<_> = curve.collect();
+    let mean = |of: &[(f64, f64)]| of.iter().map(|one| one.1).sum::<f64>() / STEADY as f64;
+    let mut windows = curve.windows(STEADY);
+    let found = windows.find(|of| of[0].1 >= goal && mean(of) >= goal)?;
+    Some(found[0].0)
 }
 
 #[cfg(test)]

@@ -10,21 +10,16 @@ use bpe::enable::Locations;
 
 use super::load::Bench;
 use super::run::Run;
-use super::scripts::Scripts;
 
-/// Lock order: `beginning` before `state`, which is a leaf.
+/// Lock order: `state` is a leaf.
 pub struct Experience {
     pub(super) server: Arc<Watched>,
     pub(super) places: Locations,
     /// sysbench, or why it cannot be run.
     pub(super) bench: Result<Bench, String>,
-    /// The user's scripts, if a directory was given.
-    pub(super) scripts: Option<Arc<Scripts>>,
     /// Directory for results and sysbench's outputs.
     pub(super) folder: Option<PathBuf>,
     pub(super) state: Mutex<Runs>,
-    /// Held while a run is started.
-    pub(super) beginning: Mutex<()>,
     pub(super) stop: AtomicBool,
     pub(super) last: AtomicU64,
 }
