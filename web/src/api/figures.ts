@@ -12,8 +12,8 @@ export interface Quantiles {
 /**
  * Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
  *
- * The latency of InnoDB's own pool is not among them: nobody times it, neither InnoDB nor the hooks, which only see what
- * misses it. Its share of the reads is.
+ * The latency of InnoDB's own pool is not among them: InnoDB does not measure it, and the hooks only see its misses. Its
+ * share of the reads is.
  */
 export interface Figures {
   /** Milliseconds since 1970. */
@@ -41,7 +41,7 @@ export interface Figures {
   innodb_reads_per_s: number;
   /** Of them, those of which the extension has seen neither a hit nor a read of the data file. */
   unseen_reads_per_s: number;
-  /** Of all page requests, those that the pool answered; `null` if there were none. */
+  /** Share of page requests that the pool answered; `null` if there were none. */
   pool_hit_percent: number | null;
   /** Of the reads that the cache was asked for in this interval; `null` if there were none. */
   hit_ratio_percent: number | null;
@@ -87,7 +87,7 @@ export interface Figures {
   /** Offers turned away because bpe_daily_write_limit was used up. */
   write_limit_rejected_per_s: number;
   lock_accesses_per_s: number;
-  /** Of the accesses to locks of instances, those that found it held; `null` if there were none. */
+  /** Share of accesses to instance locks that found the lock held; `null` if there were none. */
   lock_wait_percent: number | null;
   device_errors: number;
   /** Reads of cache disks that were not answered within a second. */
@@ -121,7 +121,7 @@ export interface Change {
   why: string;
 }
 
-/** Parts, by the words that the page translates. */
+/** Topics of a plan, by the words that the page translates. */
 export const PLAN_PARTS = ["request", "server", "plugin", "settings", "pool", "files", "record", "plan"] as const;
 export type PlanPart = (typeof PLAN_PARTS)[number];
 
@@ -212,7 +212,7 @@ export interface Comparison {
   ended: ComparisonEnded;
   /** Why it ended early. */
   why: string | null;
-  /** What is found of the statements per second. */
+  /** Result for the statements per second. */
   verdict: Found;
   pairs: number;
   pairs_wanted: number;
@@ -230,7 +230,7 @@ export interface Comparison {
   notes: string[];
 }
 
-/** A comparison under way, or the last one. */
+/** The running or the last comparison. */
 export interface Comparing {
   running: boolean;
   /** From 1 on; 0 while the server is only watched. */
@@ -241,7 +241,7 @@ export interface Comparing {
   /** Why there was none. */
   error: string | null;
   advice: string | null;
-  /** What was found so far. */
+  /** Result so far. */
   found: Comparison | null;
 }
 

@@ -7,8 +7,8 @@ use super::sample::Sample;
 
 /// Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
 ///
-/// The latency of InnoDB's own pool is not among them: neither InnoDB nor the hooks measure it, because the hooks only see what
-/// misses it. Its share of the reads is.
+/// The latency of InnoDB's own pool is not among them: InnoDB does not measure it, and the hooks only see its misses. Its
+/// share of the reads is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Milliseconds since 1970.
