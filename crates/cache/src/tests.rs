@@ -67,7 +67,7 @@ impl Canary {
 }
 
 /// Size of the smallest device.
-pub(crate) const SMALLEST: u64 = crate::segment::LEAST_DEVICE_BYTES;
+pub(crate) const SMALLEST: u64 = crate::device::segment::LEAST_DEVICE_BYTES;
 
 pub(crate) fn device(directory: &Path, name: &str, bytes: u64) -> DeviceConfig {
     DeviceConfig {
@@ -90,7 +90,7 @@ pub(crate) fn config(directory: &Path, bytes: u64) -> Config {
 /// Content of `page` in version `version`: its number where InnoDB stores it, the version, and bytes that depend on
 /// everything. It compresses to half.
 pub(crate) fn content(page: PageId, version: u32, length: usize) -> Vec<u8> {
-    let seed = crate::page::mix64((u64::from(version) << 32) ^ page.hash());
+    let seed = crate::common::page::mix64((u64::from(version) << 32) ^ page.hash());
     let mut bytes = vec![0; length];
     for (n, word) in bytes.chunks_exact_mut(16).enumerate() {
         let value = (seed ^ n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -85,7 +85,6 @@ fn no_file_imports_itself_by_way_of_others() {
 const ROOMS_LEFT: &[&str] = &[
     "bpe",
     "bpe-lab",
-    "cache",
     "cloud-volume",
     "coherence",
     "coherence-model",

@@ -30,8 +30,8 @@ use super::kernel::{
     Destination, Event, MOST_SLOTS, count_context, ring_bytes, submit, uncount_context,
 };
 use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would_wait};
-use crate::memory::{Bounce, add_bounce_bytes, page};
-use crate::statistics::{Counter, Padded};
+use crate::common::memory::{Bounce, add_bounce_bytes, page};
+use crate::common::statistics::{Counter, Padded};
 
 /// Slots that are never lent: they are reserved for readers that wait for a page.
 const KEPT_BACK: usize = MOST_SLOTS / 4;
@@ -692,7 +692,7 @@ mod tests {
             }
         });
         assert!(overdue.answers() && overdue.given_up.get() == 0);
-        assert!(crate::memory::bounce_bytes() >= 16384);
+        assert!(crate::common::memory::bounce_bytes() >= 16384);
     }
 
     #[test]

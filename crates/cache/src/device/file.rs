@@ -21,11 +21,13 @@ use rustix::io::Errno;
 use super::directness::{is_buffered, take_copy_on_write};
 use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
-use crate::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
-use crate::memory::with_buffer;
-use crate::segment::LEAST_DEVICE_BYTES;
-use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
-use crate::share::Room;
+use crate::common::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
+use crate::common::memory::with_buffer;
+use crate::common::sizing::Room;
+use crate::device::segment::LEAST_DEVICE_BYTES;
+use crate::device::segment::format::{
+    BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION,
+};
 
 /// Space that stays free on a file system: one part in `RESERVE_SHARE`, at least `LEAST_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
@@ -645,7 +647,7 @@ impl CacheFile {
     pub fn probe(&self, nonce: u64) -> io::Result<()> {
         let fill = |block: &mut [u8]| {
             for (i, word) in block.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&crate::page::mix64(nonce ^ i as u64).to_le_bytes());
+                word.copy_from_slice(&crate::common::page::mix64(nonce ^ i as u64).to_le_bytes());
             }
         };
         with_buffer(|buffer| {

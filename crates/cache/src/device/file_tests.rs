@@ -3,8 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::config::OwnerIdentity;
-use crate::segment::format::DATA_OFFSET;
+use crate::common::config::OwnerIdentity;
+use crate::device::segment::format::DATA_OFFSET;
 
 const BYTES: u64 = LEAST_DEVICE_BYTES;
 
@@ -353,7 +353,7 @@ fn a_file_that_could_not_be_allocated_has_its_header_already() {
     .unwrap();
     // State after a crash between the two.
     let file = File::options().write(true).open(&path).unwrap();
-    file.set_len(crate::segment::format::HEADER_BYTES as u64)
+    file.set_len(crate::device::segment::format::HEADER_BYTES as u64)
         .unwrap();
     drop(file);
     try_open(d.path()).unwrap();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::bounded::Overdue;
-use crate::statistics::{Counter, Padded};
+use crate::common::statistics::{Counter, Padded};
 
 const MOST_CONSECUTIVE: u32 = 8;
 const MOST_IN_WINDOW: u32 = 32;

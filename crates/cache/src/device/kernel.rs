@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::memory::in_pages;
+use crate::common::memory::in_pages;
 
 /// Limit of slots in the process.
 pub(crate) const MOST_SLOTS: usize = 256;

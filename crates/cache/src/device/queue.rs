@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use super::kernel::{Event, count_context, ring_bytes, uncount_context};
-use crate::memory::{add_bounce_bytes, sub_bounce_bytes};
+use crate::common::memory::{add_bounce_bytes, sub_bounce_bytes};
 
 /// Bytes that a writer collects before it writes.
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -244,7 +244,7 @@ mod tests {
         let (from, to) = range.split_once('-').unwrap();
         let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
         assert_eq!(to - from, KernelQueue::ring());
-        assert!(crate::memory::bounce_bytes() >= to - from);
+        assert!(crate::common::memory::bounce_bytes() >= to - from);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use super::directness::reads_without_waiting;
 use super::file::CacheFile;
 use super::kernel::{Destination, MOST_SLOTS, submit};
-use crate::statistics::{Counter, Padded};
+use crate::common::statistics::{Counter, Padded};
 
 /// Limit of threads that submit directly to a device at the same time.
 const MOST_SUBMITTING: u64 = 4;

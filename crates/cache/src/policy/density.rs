@@ -24,8 +24,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::{PageId, mix64};
+use crate::common::page::{PageId, mix64};
+use crate::index::directory::{Entry, Slot};
 use counters::{Counters, Newcomer};
 use model::{AGES, Model, Tally};
 use shadow::{Recency, Shadow};
@@ -229,8 +229,6 @@ fn mix_identity(identity: u64) -> u64 {
 }
 
 impl Policy for Density {
-    const NAME: &'static str = "density";
-
     type Model = Model;
 
     fn model(pages: u64) -> Model {
@@ -388,9 +386,9 @@ fn quarters(thrift: Thrift) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{Directory, Kind};
-    use crate::group::Group;
-    use crate::page::FileId;
+    use crate::common::group::Group;
+    use crate::common::page::FileId;
+    use crate::index::directory::{Directory, Kind};
 
     const PAGES: u64 = 5000;
 

@@ -1,34 +1,19 @@
-//! Available policies, and the selected one.
+//! The selected policy.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use super::density::Density;
 use super::second_chance::SecondChance;
 use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::PageId;
+use crate::common::config::PolicyName;
+use crate::common::page::PageId;
+use crate::index::directory::{Entry, Slot};
 
 /// One type per policy. A `match` instead of a table of functions, because reads pass here.
 macro_rules! policies {
     ($($policy:ident),+ $(,)?) => {
-        /// Available policies.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum PolicyName {
-            $($policy),+
-        }
-
         impl PolicyName {
-            /// Servers use the first.
-            pub const ALL: &'static [PolicyName] = &[$(PolicyName::$policy),+];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(PolicyName::$policy => $policy::NAME),+
-                }
-            }
-
             pub(crate) fn bytes(self, pages: u64, thrift: Thrift) -> u64 {
                 match self {
                     $(PolicyName::$policy => $policy::bytes(pages, thrift)),+
@@ -156,18 +141,6 @@ macro_rules! policies {
 policies! {
     Density,
     SecondChance,
-}
-
-impl Default for PolicyName {
-    fn default() -> PolicyName {
-        PolicyName::ALL[0]
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 #[cfg(test)]

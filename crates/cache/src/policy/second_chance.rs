@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::PageId;
+use crate::common::page::PageId;
+use crate::index::directory::{Entry, Slot};
 
 /// The highest clock of an entry.
 const MOST_CLOCK: u8 = 3;
@@ -19,8 +19,6 @@ pub(crate) struct SecondChance {
 }
 
 impl Policy for SecondChance {
-    const NAME: &'static str = "second-chance";
-
     type Model = ();
 
     fn model(_: u64) {}

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Duration;
 
 use super::*;
-use crate::segment::format::DATA_OFFSET;
+use crate::device::segment::format::DATA_OFFSET;
 use crate::{Compression, Inspected, Located, MissReason, OpenError};
 
 const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
@@ -695,7 +695,7 @@ fn memory_is_what_was_planned() {
         parts += state.directory.memory_bytes() + state.policy.memory_bytes();
     }
     // Bounce buffers belong to the process, and other tests use some.
-    let told = f.extension.statistics().memory_bytes - crate::memory::bounce_bytes();
+    let told = f.extension.statistics().memory_bytes - crate::common::memory::bounce_bytes();
     assert!(parts < told && told < parts + (2 << 20), "{parts} {told}");
 }
 
@@ -738,7 +738,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
         f.offer(page(1, n), 1, 65536);
         f.pump();
     }
-    let before = crate::memory::bounce_bytes();
+    let before = crate::common::memory::bounce_bytes();
     let (done, measured) = (
         std::sync::Barrier::new(THREADS + 1),
         std::sync::Barrier::new(THREADS + 1),
@@ -753,7 +753,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
             });
         }
         done.wait();
-        let grown = crate::memory::bounce_bytes().saturating_sub(before);
+        let grown = crate::common::memory::bounce_bytes().saturating_sub(before);
         measured.wait();
         grown
     });
@@ -761,7 +761,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
     assert!(counters.hits > 0, "{counters:?}");
     // At least 32 slots exist; other tests use buffers at the same time.
     assert!(
-        grown < 60 * crate::memory::BOUNCE as u64,
+        grown < 60 * crate::common::memory::BOUNCE as u64,
         "{grown} bytes for {THREADS} threads"
     );
 }

@@ -60,7 +60,7 @@ impl Plan {
 
     fn now(&self) -> Fault {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
-        let due = crate::page::mix64(call) % self.every.load(Ordering::SeqCst) == 0;
+        let due = crate::common::page::mix64(call) % self.every.load(Ordering::SeqCst) == 0;
         if due {
             ALL[self.fault.load(Ordering::SeqCst) as usize]
         } else {
@@ -75,7 +75,7 @@ struct Faulty {
 }
 
 /// The header and the probe block have only plain I/O errors.
-const DATA: u64 = crate::segment::format::DATA_OFFSET;
+const DATA: u64 = crate::device::segment::format::DATA_OFFSET;
 const AWAY: u64 = 128 << 10;
 
 impl Storage for Faulty {
@@ -167,7 +167,7 @@ fn state(f: &Fixture) -> String {
 fn churn(f: &Fixture, versions: &mut [u32], steps: u64, seed: u64) -> u64 {
     let mut hits = 0;
     for step in 0..steps {
-        let random = crate::page::mix64(seed << 32 | step);
+        let random = crate::common::page::mix64(seed << 32 | step);
         let n = random as usize % versions.len();
         if random >> 40 & 15 == 0 {
             versions[n] += 1;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::common::wake::TICK;
 use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::storage::{Storage, write_all};
-use crate::shared::Shared;
-use crate::wake::TICK;
+use crate::instance::shared::Shared;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Landing {
@@ -75,7 +75,7 @@ struct Sky {
 
 impl Sky {
     fn next(&mut self, below: usize) -> usize {
-        self.random = crate::page::mix64(self.random.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        self.random = crate::common::page::mix64(self.random.wrapping_add(0x9e37_79b9_7f4a_7c15));
         (self.random >> 32) as usize % below
     }
 
@@ -270,7 +270,7 @@ fn unruly(landing: Landing, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<M
     (fixture, sky)
 }
 
-fn step(f: &Fixture) -> crate::writer::Step {
+fn step(f: &Fixture) -> crate::log::writer::Step {
     f.extension.with_writers(|writers| writers[0].step())
 }
 
@@ -450,7 +450,7 @@ fn churn(lengths: &[usize], fails: u64, steps: u64) {
     let mut versions = vec![0; (96 << 20) / lengths.iter().max().unwrap()];
     let mut hits = 0;
     for step in 0..steps {
-        let random = crate::page::mix64(7 << 32 | step);
+        let random = crate::common::page::mix64(7 << 32 | step);
         let n = random as usize % versions.len();
         let (page, length) = (page(1, n as u32), lengths[n % lengths.len()]);
         if random >> 40 & 3 == 0 {

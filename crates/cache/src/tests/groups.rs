@@ -1,8 +1,8 @@
 //! Page groups with the policy of servers: limits hold, and preferred pages are admitted sooner and evicted later.
 
 use super::*;
-use crate::directory::tags::Tags;
-use crate::directory::{Directory, Entry, Kind};
+use crate::index::directory::tags::Tags;
+use crate::index::directory::{Directory, Entry, Kind};
 use crate::instance::Instance;
 use crate::policy::Thrift;
 use crate::{Group, PolicyName};

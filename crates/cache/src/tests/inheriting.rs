@@ -12,8 +12,8 @@ use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 use super::{Fixture, SMALLEST, config, page};
-use crate::left_out::{Rule, leaving_out};
-use crate::memory::Mapped;
+use crate::common::canary::{Rule, with_disabled};
+use crate::common::memory::Mapped;
 use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
 
 const LENGTH: usize = 16384;
@@ -381,7 +381,7 @@ fn rules_that_are_left_out_are_noticed() {
             a_footer_of_before();
             (0..4).for_each(|seed| one_after_the_other(seed, 2000));
         };
-        assert!(leaving_out(rule, run).is_err(), "{rule:?}");
+        assert!(with_disabled(rule, run).is_err(), "{rule:?}");
     }
 }
 
@@ -517,9 +517,9 @@ fn a_process_that_does_not_drop_what_it_writes_is_noticed() {
 fn how_long_it_takes_to_adopt() {
     use std::time::Instant;
 
-    use crate::arena::{Arena, Layout};
-    use crate::directory::{Directory, Entry, Kind};
-    use crate::segment::Geometry;
+    use crate::device::segment::Geometry;
+    use crate::index::directory::{Directory, Entry, Kind};
+    use crate::instance::arena::{Arena, Layout};
 
     const LOOKUPS: u32 = 2_000_000;
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -50,7 +50,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self, below: usize) -> usize {
-        self.0 = crate::page::mix64(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        self.0 = crate::common::page::mix64(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15));
         (self.0 >> 32) as usize % below
     }
 }

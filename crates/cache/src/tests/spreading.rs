@@ -382,7 +382,7 @@ fn pages_that_do_not_shrink_are_left_alone() {
     for n in 0..500 {
         let p = page(1, n);
         let mut bytes: Vec<u8> = (0..2048)
-            .flat_map(|i| crate::page::mix64(u64::from(n) << 32 | i).to_le_bytes())
+            .flat_map(|i| crate::common::page::mix64(u64::from(n) << 32 | i).to_le_bytes())
             .collect();
         bytes[4..8].copy_from_slice(&n.to_be_bytes());
         let ticket = f.generations.begin_read(1, n).unwrap();
@@ -397,9 +397,9 @@ fn pages_that_do_not_shrink_are_left_alone() {
 
 /// A page of noise that ends in zeros, so that each page shrinks to a different length.
 fn shrinking(p: PageId, version: u64) -> Vec<u8> {
-    let seed = crate::page::mix64(version << 32 | u64::from(p.page));
+    let seed = crate::common::page::mix64(version << 32 | u64::from(p.page));
     let mut bytes: Vec<u8> = (0..2048)
-        .flat_map(|i| crate::page::mix64(seed ^ i).to_le_bytes())
+        .flat_map(|i| crate::common::page::mix64(seed ^ i).to_le_bytes())
         .collect();
     bytes[4..8].copy_from_slice(&p.page.to_be_bytes());
     bytes[4000 + seed as usize % 9000..].fill(0);
@@ -416,7 +416,7 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
     });
     let mut versions = vec![0; PAGES as usize];
     for n in 0..4 * PAGES {
-        let p = page(1, crate::page::mix64(u64::from(n)) as u32 % PAGES);
+        let p = page(1, crate::common::page::mix64(u64::from(n)) as u32 % PAGES);
         versions[p.page as usize] += 1;
         f.generations.begin_write(1, p.page, 1);
         let was_cached = f.extension.invalidate(p.file, p.page, 1);

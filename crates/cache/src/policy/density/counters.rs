@@ -10,7 +10,7 @@ use std::io;
 
 use super::numbers;
 use super::state::{CLASS_BITS, LANES, Seen, WAYS};
-use crate::memory::{Mapped, Zeroable, in_pages};
+use crate::common::memory::{Mapped, Zeroable, in_pages};
 use crate::policy::halve;
 
 const SET_BYTES: u64 = 64;
@@ -264,7 +264,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::mix64;
+    use crate::common::page::mix64;
 
     fn read(counters: &mut Counters, page: u64, class: u8) -> Option<Seen> {
         let place = counters.place(mix64(page));

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::state::{CELLS, CLASSES, LANES, NEW, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use super::{numbers, shadow};
-use crate::page::{FileId, PageId, mix64};
+use crate::common::page::{FileId, PageId, mix64};
 
 /// Distinguished ages of cached pages without a counter.
 pub(crate) const AGES: usize = 4;

@@ -1,0 +1,204 @@
+//! Offering: admits the bytes of a page if the policy accepts it and the bytes are current.
+
+use crate::api::extension::{Extension, OfferOutcome, Source};
+use crate::common::group::Group;
+use crate::common::page::{PageId, check, is_page_length};
+use crate::index::directory::Kind;
+use crate::index::generation::ReadTicket;
+use crate::instance::staging::Filling;
+use crate::instance::{Instance, InstanceState};
+use crate::policy::Candidate;
+
+impl Extension {
+    /// Offers the bytes of a completed read or write. They are copied if the page is admitted. Never waits for a device.
+    pub fn offer(
+        &self,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
+        self.offer_of(Group::NORMAL, page, bytes, ticket, source)
+    }
+
+    /// Like [`offer`](Self::offer), for a page of this group.
+    pub fn offer_of(
+        &self,
+        group: Group,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
+        let instance = self.shared.instance(page);
+        let counters = &instance.counters;
+        counters.offered.add(1);
+        let outcome = match source {
+            Source::Warm { count } => self.try_warm(instance, group, page, bytes, ticket, count),
+            _ => self.try_offer(instance, group, page, bytes, ticket, source),
+        };
+        match outcome {
+            OfferOutcome::Admitted => counters.admitted.add(1),
+            OfferOutcome::AlreadyCached => counters.already_cached.add(1),
+            OfferOutcome::Rejected => {
+                counters.rejected.add(1);
+                counters.rejected_bytes.add(bytes.len() as u64);
+            }
+            // It is offered again when there is room.
+            OfferOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
+            OfferOutcome::StagingFull => counters.staging_full.add(1),
+            OfferOutcome::WriteLimit => counters.write_limit.add(1),
+            OfferOutcome::Stale => counters.stale.add(1),
+            OfferOutcome::Unsuitable => {}
+        }
+        outcome
+    }
+
+    fn try_offer(
+        &self,
+        instance: &Instance,
+        group: Group,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
+        let shared = &*self.shared;
+        if let Some(why) = self.cannot_take(bytes) {
+            return why;
+        }
+        let is_full = {
+            let mut state = instance.lock();
+            if !self.is_current(ticket) {
+                return OfferOutcome::Stale;
+            }
+            if source != Source::Read {
+                state.record_write(page);
+            }
+            if self.has(&state, page, source == Source::Read) {
+                return OfferOutcome::AlreadyCached;
+            }
+            let is_at_limit = state.is_at_limit(group);
+            let is_full = state.directory.used() >= state.directory.capacity()
+                || !shared.store.has_spare_room();
+            let is_free = source == Source::Write { was_cached: true } || !is_full;
+            let welcome =
+                is_free && !is_at_limit || self.wins_place(&mut state, page, group, source);
+            if !welcome {
+                instance.counters.limited.add(u64::from(is_at_limit));
+                return OfferOutcome::Rejected;
+            }
+            is_full
+        };
+        if is_full {
+            self.clear_for(page);
+        }
+        let Some(mut filling) = self.find_frame(instance, page, bytes.len(), source) else {
+            return OfferOutcome::StagingFull;
+        };
+        filling.fill(page, bytes, check(page, bytes));
+        let mut state = instance.lock();
+        if !self.is_current(ticket) {
+            return OfferOutcome::Stale;
+        }
+        if self.has(&state, page, source == Source::Read) {
+            return OfferOutcome::AlreadyCached;
+        }
+        let evicted = state.evict(&shared.store, group);
+        if evicted > 0 {
+            shared.written.evicted.add(evicted);
+        }
+        if state.is_at_limit(group) {
+            instance.counters.limited.add(1);
+            return OfferOutcome::Rejected;
+        }
+        state.stage(&shared.store, instance, page, group, filling, None);
+        drop(state);
+        self.has_staged();
+        OfferOutcome::Admitted
+    }
+
+    /// Why no page of this size can be admitted now, whatever its score.
+    pub(crate) fn cannot_take(&self, bytes: &[u8]) -> Option<OfferOutcome> {
+        let shared = &*self.shared;
+        if !is_page_length(bytes.len()) || !shared.store.any_active() {
+            return Some(OfferOutcome::Unsuitable);
+        }
+        let staged = shared.store.staging.used() + bytes.len() as u64;
+        (!shared.budget.allows(staged)).then_some(OfferOutcome::WriteLimit)
+    }
+
+    /// Wakes the writers if enough pages wait for them.
+    pub(crate) fn has_staged(&self) {
+        let shared = &*self.shared;
+        if shared.store.waiting() >= shared.wake.staged {
+            shared.wake.announce();
+        }
+    }
+
+    /// A frame; if none is free, that of a staged page with a lower score.
+    fn find_frame(
+        &self,
+        instance: &Instance,
+        page: PageId,
+        length: usize,
+        source: Source,
+    ) -> Option<Filling<'_>> {
+        let shared = &*self.shared;
+        if let Some(filling) = shared.store.staging.allocate(length) {
+            return Some(filling);
+        }
+        shared.wake.announce();
+        let update = source == Source::Write { was_cached: true };
+        let displaced = instance
+            .lock()
+            .displace(&shared.store, page, length, update);
+        if !displaced {
+            return None;
+        }
+        instance.counters.staging_full.add(1);
+        // Another thread may have been faster.
+        shared.store.staging.allocate(length)
+    }
+
+    /// Whether the page deserves a place for which it must compete.
+    fn wins_place(
+        &self,
+        state: &mut InstanceState,
+        page: PageId,
+        group: Group,
+        source: Source,
+    ) -> bool {
+        let what = match source {
+            Source::Write { .. } => Candidate::Written,
+            Source::Read | Source::Warm { .. } => Candidate::Read,
+        };
+        state.admits(page, group, what)
+    }
+
+    pub(crate) fn is_current(&self, ticket: ReadTicket) -> bool {
+        #[cfg(test)]
+        if self.shared.store.canary.skip_generation() {
+            return true;
+        }
+        #[cfg(debug_assertions)]
+        if crate::common::canary::IGNORE_GENERATIONS.load(std::sync::atomic::Ordering::Relaxed) {
+            return true;
+        }
+        self.shared.generations.is_current(ticket)
+    }
+
+    /// Whether the page has an entry that can serve it. After a write it cannot have one: an apparent one is another page's.
+    pub(crate) fn has(&self, state: &InstanceState, page: PageId, was_read: bool) -> bool {
+        let Some((_, entry)) = state.find(&self.shared.store, page) else {
+            return false;
+        };
+        entry.kind == Kind::STAGED
+            || was_read
+                && self
+                    .shared
+                    .store
+                    .device_at(entry.location)
+                    .is_some_and(|d| d.health.active())
+    }
+}

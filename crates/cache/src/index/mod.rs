@@ -1,0 +1,5 @@
+//! HEAD
+
+pub(crate) mod directory;
+pub(crate) mod forgotten;
+pub(crate) mod generation;
