@@ -27,7 +27,7 @@ mod staging;
 mod violations;
 mod statistics {
     #[derive(Default)]
-    pub(crate) struct Padded<T>(pub T);
+    pub(crate) struct CachePadded<T>(pub T);
 }
 /// The sources import from this room of the crate `cache`.
 mod common {

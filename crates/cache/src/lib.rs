@@ -33,14 +33,14 @@ pub mod tuning {
 #[cfg(feature = "bench")]
 pub use api::benching;
 pub use api::extension::{
-    Extension, Frozen, Inspected, MissReason, OfferOutcome, ReadOutcome, Source,
+    CopyOutcome, Extension, Frozen, InsertOutcome, MissReason, ReadOutcome, Source,
 };
 #[cfg(feature = "fuzz")]
 pub use api::fuzzing;
 pub use api::locating::Located;
 pub use api::open::fits;
 pub use api::validate::Figures;
-pub use api::warming::{EXTENT_PAGES, Heat, MOST_HEAT, Wanted};
+pub use api::warming::{EXTENT_PAGES, Heat, MAX_HEAT, Wanted};
 pub use common::budget::WriteBudget;
 #[cfg(debug_assertions)]
 pub use common::canary;
@@ -60,8 +60,8 @@ pub use common::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 pub use common::thread::spawn;
 pub use device::bounded::{GivenUp, give_idle_memory_back};
 pub use device::exposure::{Exposure, Who, exposures};
-pub use device::file::{check_device, make_own, open_own, remove_left, reserve, room};
+pub use device::file::{check_device, make_own, open_own, remove_persisted, reserve, room};
 pub use device::kernel::aio_contexts;
-pub use device::segment::LEAST_DEVICE_BYTES;
+pub use device::segment::MIN_DEVICE_BYTES;
 pub use index::generation::{Generations, ReadTicket};
-pub use instance::arena::{Inherited, open_in_memory};
+pub use instance::arena::{RecoveredEntries, open_in_memory};

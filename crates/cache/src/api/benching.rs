@@ -71,7 +71,12 @@ impl Queue for SlowQueue {
         });
     }
 
-    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn complete(
+        &mut self,
+        _: usize,
+        wait: Duration,
+        completed: &mut Vec<(usize, io::Result<usize>)>,
+    ) {
         let Some(first) = self.under_way.iter().map(|write| write.due).min() else {
             return;
         };
@@ -91,7 +96,7 @@ impl Queue for SlowQueue {
                 offset += part.bytes as u64;
                 Ok(sum + part.bytes)
             });
-            landed.push((write.slot, written));
+            completed.push((write.slot, written));
         }
     }
 }

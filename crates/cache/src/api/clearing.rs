@@ -8,14 +8,14 @@ use crate::common::page::{FileId, PageId};
 use crate::instance::Instance;
 
 /// Maximum number of pieces that an insertion clears.
-const MOST_PIECES: usize = 4;
+const MAX_PIECES: usize = 4;
 
 impl Extension {
-    /// Marks the file as forgotten: no read will name it again. Its inherited pages have numbers below `inherited_end`; 0 leaves them to
+    /// Marks the file as forgotten: no read will name it again. Its inherited pages have numbers below `persisted_end`; 0 leaves them to
     /// eviction.
-    pub fn forget_file(&self, file: FileId, inherited_end: u32) {
+    pub fn forget_file(&self, file: FileId, persisted_end: u32) {
         let instances = self.shared.instances.iter();
-        let forgotten = instances.filter(|instance| instance.0.lock().forget(file, inherited_end));
+        let forgotten = instances.filter(|instance| instance.0.lock().forget(file, persisted_end));
         let lists = forgotten.count();
         self.shared.forgotten.fetch_add(lists, Ordering::Relaxed);
     }
@@ -44,7 +44,7 @@ impl Extension {
         let instances = &self.shared.instances;
         let own = page.instance(instances.len() as u32);
         let others = (own..).map(|at| &instances[at % instances.len()]);
-        for instance in others.take(MOST_PIECES) {
+        for instance in others.take(MAX_PIECES) {
             if self.clear(&instance.0) > 0 {
                 return;
             }

@@ -1,38 +1,5 @@
-//! The facade: functions that the server's hooks call.
-//!
-//! # Life of a page
-//!
-//! 1. *Offered* by the thread that has read or written it. [`Extension::offer`] asks the policy and copies the bytes into a
-//!    frame of staging. It enters the frame into the directory of the page's instance if the ticket is still current under
-//!    the instance's lock. From then on the page is served from the frame.
-//! 2. *Written* by the writer of a device, as part of one large write. Under the lock, the writer then switches the entry
-//!    from the frame to the place on the device, if it still refers to that frame. Then the frame is free again.
-//! 3. *Hit*: [`Extension::read`] finds the entry under the lock and reads without it. A bounded read goes into memory of the
-//!    extension, so that it can be abandoned. An unbounded read goes straight into the caller's buffer where alignment
-//!    allows. The bytes are trusted only if their check equals the entry's check and the entry is still there. The entry
-//!    need not be looked up again in one case: since it was found, the segment's sequence number has not changed, and the
-//!    instance's count of removals (by a write, an eviction or otherwise) has not changed either.
-//! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry switched to the new place as in 2.
-//! 5. *Dropped* by [`Extension::invalidate`], which a write calls after it has incremented the generation and before it is
-//!    forwarded; or *evicted* to make room for another page; or removed together with its device.
-//!
-//! A page has at most one entry at any time, and the entry alone decides which bytes are served. Frames and places on
-//! devices without an entry are garbage, which is collected later.
-//!
-//! # Lock order
-//!
-//! 1. the writers of an extension without threads ([`Extension::pump`])
-//! 2. the lock of one instance (never two)
-//! 3. leaves, under which nothing else is locked: free frames of staging; reason and remark of a device's health; the
-//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for bounded reads,
-//!    which is only tried.
-//!
-//! No lock is held during I/O or while a page is copied, except the lock of the slot that is read into.
-//!
-//! # Allocation
-//!
-//! Calls other than `open`, `statistics` and the like allocate nothing, with these exceptions: the memory of a slot at its
-//! first use, and the tables of files and of forgotten files when they grow.
+//! The facade: its types, opening and closing, invalidation, settings and figures. [`crate::api`] has the life of a page and
+//! the order of locks.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -50,13 +17,13 @@ use crate::common::statistics::{DeviceStatistics, InstanceStatistics, Statistics
 use crate::device::Device;
 use crate::device::file::Wrap;
 use crate::index::generation::Generations;
-use crate::instance::arena::Inherited;
+use crate::instance::arena::RecoveredEntries;
 use crate::instance::shared::Shared;
 use crate::instance::staging::Staging;
 use crate::log::writer::{Step, Writer};
 
 /// Longest wait of `drop` for writers that hang in a system call.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer ranges are limited to the pages that the file has had in the cache.
 const LONG_RANGE: u32 = 1024;
 
@@ -88,13 +55,13 @@ pub enum MissReason {
     Unsuitable,
 }
 
-/// Origin of offered bytes.
+/// Origin of the bytes of an insert candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     Read,
     /// Read on behalf of another server; `count` is its recent access count of the page ([`Extension::heat`]).
     Warm {
-        /// 1 to [`MOST_HEAT`](crate::MOST_HEAT).
+        /// 1 to [`MAX_HEAT`](crate::MAX_HEAT).
         count: u8,
     },
     Write {
@@ -104,7 +71,7 @@ pub enum Source {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OfferOutcome {
+pub enum InsertOutcome {
     Admitted,
     AlreadyCached,
     /// By the policy, or by the limit of the page's group.
@@ -118,9 +85,9 @@ pub enum OfferOutcome {
     Unsuitable,
 }
 
-/// Result of [`Extension::inspect`].
+/// Result of [`Extension::copy_for_compare`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Inspected {
+pub enum CopyOutcome {
     Absent,
     /// The page could not be read or failed its check: it is damaged, or was moved at that moment. A read would not have
     /// returned it.
@@ -260,8 +227,8 @@ impl Extension {
     }
 
     /// Pages recovered from another process.
-    pub fn inherited(&self) -> &Inherited {
-        &self.shared.inherited
+    pub fn recovered(&self) -> &RecoveredEntries {
+        &self.shared.recovered
     }
 
     /// Identifies the contents of this opening, if they outlive the process.
@@ -272,35 +239,35 @@ impl Extension {
     /// Declares that persisted pages of the file up to `highest`, about `pages` of them, may be served.
     ///
     /// Call it for each file whose persisted pages equal its current contents, before the file is read or written. Call it for
-    /// all such files before anything else is offered: persisted pages of other files count as garbage.
-    pub fn inherit_file(&self, file: FileId, highest: u32, pages: u64) {
+    /// all such files before any other page is inserted: persisted pages of other files count as garbage.
+    pub fn trust_file(&self, file: FileId, highest: u32, pages: u64) {
         if is_disabled(Rule::Files) {
             return;
         }
         let page = PageId::new(file, highest);
         let pages = pages / self.shared.instances.len() as u64;
         for instance in &self.shared.instances {
-            instance.0.lock().inherit(page, pages);
+            instance.0.lock().trust(page, pages);
         }
     }
 
     /// Persists the devices' contents for the next process when the extension is dropped, and the directories if they outlive
     /// the process. Staged pages are lost.
-    pub fn leave(&self) {
-        self.shared.store.devices.iter().for_each(Device::leave);
+    pub fn persist(&self) {
+        self.shared.store.devices.iter().for_each(Device::persist);
     }
 
-    /// Like [`leave`](Self::leave), for the end of the process: it also stops the writers, so that afterwards only
-    /// [`invalidate`](Self::invalidate) changes the persisted state. Call it when no thread reads or offers pages any longer.
+    /// Like [`persist`](Self::persist), for the end of the process: it also stops the writers, so that afterwards only
+    /// [`invalidate`](Self::invalidate) changes the persisted state. Call it when no thread reads or inserts pages any longer.
     ///
-    /// `None`: nothing outlives the process, a device does not answer, or a writer did not end within `patience`.
-    pub fn freeze(&self, patience: Duration) -> Option<Frozen> {
+    /// `None`: nothing outlives the process, a device does not answer, or a writer did not end within `timeout`.
+    pub fn freeze(&self, timeout: Duration) -> Option<Frozen> {
         let shared = &self.shared;
         let (arena, session) = (shared.arena.as_ref()?, self.session()?);
-        self.leave();
+        self.persist();
         let mut devices = shared.store.devices.iter();
         let answers = |device: &Device| device.health.answers() && device.speed.silence().is_none();
-        if !devices.all(answers) || !self.end_threads(patience) {
+        if !devices.all(answers) || !self.end_threads(timeout) {
             return None;
         }
         Some(Frozen {
@@ -311,16 +278,16 @@ impl Extension {
     }
 
     /// Returns whether all threads have ended.
-    fn end_threads(&self, patience: Duration) -> bool {
+    fn end_threads(&self, timeout: Duration) -> bool {
         for device in &self.shared.store.devices {
             device.health.overdue.submissions.stop();
         }
-        self.shared.wake.stop(patience)
+        self.shared.wake.stop(timeout)
     }
 
     /// Bytes that may be written to all devices together per second; 0: no limit.
     pub fn set_io_capacity(&self, bytes_per_second: u64) {
-        self.shared.pacer.set_rate(bytes_per_second);
+        self.shared.rate_limiter.set_rate(bytes_per_second);
     }
     /// Sets each group's share of the cache. Memory for the entries' groups is allocated while a group is used, and released
     /// otherwise.
@@ -412,7 +379,7 @@ impl Extension {
 
 impl Drop for Extension {
     fn drop(&mut self) {
-        self.end_threads(PATIENCE);
+        self.end_threads(CLOSE_TIMEOUT);
         // Writers with threads have closed their devices, or will do so when their system call returns.
         if !self.inline.lock().is_empty() {
             self.shared
@@ -422,7 +389,7 @@ impl Drop for Extension {
                 .for_each(|device| device.close());
         }
         if let Some(arena) = &self.shared.arena {
-            if !self.shared.store.devices.iter().any(Device::is_left) {
+            if !self.shared.store.devices.iter().any(Device::is_persisted) {
                 arena.discard();
             }
         }

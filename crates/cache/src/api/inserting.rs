@@ -1,6 +1,6 @@
-//! Offering: admits the bytes of a page if the policy accepts it and the bytes are current.
+//! Inserting: copies the bytes of a page into staging if the policy admits it and the bytes are current.
 
-use crate::api::extension::{Extension, OfferOutcome, Source};
+use crate::api::extension::{Extension, InsertOutcome, Source};
 use crate::common::group::Group;
 use crate::common::page::{PageId, check, is_page_length};
 use crate::index::directory::Kind;
@@ -10,51 +10,43 @@ use crate::instance::{Instance, InstanceState};
 use crate::policy::Candidate;
 
 impl Extension {
-    /// Offers the bytes of a completed read or write. They are copied if the page is admitted. Never waits for a device.
-    pub fn offer(
+    /// Inserts a page of this group after a completed read or write, if the policy admits it and the bytes are current: copies
+    /// them into staging. Never waits for a device.
+    pub fn insert(
         &self,
         page: PageId,
-        bytes: &[u8],
-        ticket: ReadTicket,
-        source: Source,
-    ) -> OfferOutcome {
-        self.offer_of(Group::NORMAL, page, bytes, ticket, source)
-    }
-
-    /// Like [`offer`](Self::offer), for a page of this group.
-    pub fn offer_of(
-        &self,
         group: Group,
-        page: PageId,
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,
-    ) -> OfferOutcome {
+    ) -> InsertOutcome {
         let instance = self.shared.instance(page);
         let counters = &instance.counters;
-        counters.offered.add(1);
+        counters.candidates.add(1);
         let outcome = match source {
-            Source::Warm { count } => self.try_warm(instance, group, page, bytes, ticket, count),
-            _ => self.try_offer(instance, group, page, bytes, ticket, source),
+            Source::Warm { count } => {
+                self.try_insert_warm(instance, group, page, bytes, ticket, count)
+            }
+            _ => self.try_insert(instance, group, page, bytes, ticket, source),
         };
         match outcome {
-            OfferOutcome::Admitted => counters.admitted.add(1),
-            OfferOutcome::AlreadyCached => counters.already_cached.add(1),
-            OfferOutcome::Rejected => {
+            InsertOutcome::Admitted => counters.admitted.add(1),
+            InsertOutcome::AlreadyCached => counters.already_cached.add(1),
+            InsertOutcome::Rejected => {
                 counters.rejected.add(1);
                 counters.rejected_bytes.add(bytes.len() as u64);
             }
-            // It is offered again when there is room.
-            OfferOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
-            OfferOutcome::StagingFull => counters.staging_full.add(1),
-            OfferOutcome::WriteLimit => counters.write_limit.add(1),
-            OfferOutcome::Stale => counters.stale.add(1),
-            OfferOutcome::Unsuitable => {}
+            // The caller inserts it again when there is room.
+            InsertOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
+            InsertOutcome::StagingFull => counters.staging_full.add(1),
+            InsertOutcome::WriteLimit => counters.write_limit.add(1),
+            InsertOutcome::Stale => counters.stale.add(1),
+            InsertOutcome::Unsuitable => {}
         }
         outcome
     }
 
-    fn try_offer(
+    fn try_insert(
         &self,
         instance: &Instance,
         group: Group,
@@ -62,47 +54,49 @@ impl Extension {
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,
-    ) -> OfferOutcome {
+    ) -> InsertOutcome {
         let shared = &*self.shared;
-        if let Some(why) = self.cannot_take(bytes) {
+        if let Some(why) = self.refusal(bytes) {
             return why;
         }
         let is_full = {
             let mut state = instance.lock();
             if !self.is_current(ticket) {
-                return OfferOutcome::Stale;
+                return InsertOutcome::Stale;
             }
             if source != Source::Read {
                 state.record_write(page);
             }
-            if self.has(&state, page, source == Source::Read) {
-                return OfferOutcome::AlreadyCached;
+            if self.is_cached(&state, page, source == Source::Read) {
+                return InsertOutcome::AlreadyCached;
             }
             let is_at_limit = state.is_at_limit(group);
             let is_full = state.directory.used() >= state.directory.capacity()
                 || !shared.store.has_spare_room();
             let is_free = source == Source::Write { was_cached: true } || !is_full;
-            let welcome =
-                is_free && !is_at_limit || self.wins_place(&mut state, page, group, source);
-            if !welcome {
+            let candidate = match source {
+                Source::Write { .. } => Candidate::Written,
+                Source::Read | Source::Warm { .. } => Candidate::Read,
+            };
+            if (!is_free || is_at_limit) && !state.admits(page, group, candidate) {
                 instance.counters.limited.add(u64::from(is_at_limit));
-                return OfferOutcome::Rejected;
+                return InsertOutcome::Rejected;
             }
             is_full
         };
         if is_full {
             self.clear_for(page);
         }
-        let Some(mut filling) = self.find_frame(instance, page, bytes.len(), source) else {
-            return OfferOutcome::StagingFull;
+        let Some(mut filling) = self.allocate_frame(instance, page, bytes.len(), source) else {
+            return InsertOutcome::StagingFull;
         };
         filling.fill(page, bytes, check(page, bytes));
         let mut state = instance.lock();
         if !self.is_current(ticket) {
-            return OfferOutcome::Stale;
+            return InsertOutcome::Stale;
         }
-        if self.has(&state, page, source == Source::Read) {
-            return OfferOutcome::AlreadyCached;
+        if self.is_cached(&state, page, source == Source::Read) {
+            return InsertOutcome::AlreadyCached;
         }
         let evicted = state.evict(&shared.store, group);
         if evicted > 0 {
@@ -110,26 +104,26 @@ impl Extension {
         }
         if state.is_at_limit(group) {
             instance.counters.limited.add(1);
-            return OfferOutcome::Rejected;
+            return InsertOutcome::Rejected;
         }
         state.stage(&shared.store, instance, page, group, filling, None);
         drop(state);
-        self.has_staged();
-        OfferOutcome::Admitted
+        self.wake_writers();
+        InsertOutcome::Admitted
     }
 
     /// Why no page of this size can be admitted now, whatever its score.
-    pub(crate) fn cannot_take(&self, bytes: &[u8]) -> Option<OfferOutcome> {
+    pub(crate) fn refusal(&self, bytes: &[u8]) -> Option<InsertOutcome> {
         let shared = &*self.shared;
         if !is_page_length(bytes.len()) || !shared.store.any_active() {
-            return Some(OfferOutcome::Unsuitable);
+            return Some(InsertOutcome::Unsuitable);
         }
         let staged = shared.store.staging.used() + bytes.len() as u64;
-        (!shared.budget.allows(staged)).then_some(OfferOutcome::WriteLimit)
+        (!shared.budget.allows(staged)).then_some(InsertOutcome::WriteLimit)
     }
 
     /// Wakes the writers if enough pages wait for them.
-    pub(crate) fn has_staged(&self) {
+    pub(crate) fn wake_writers(&self) {
         let shared = &*self.shared;
         if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();
@@ -137,7 +131,7 @@ impl Extension {
     }
 
     /// A frame; if none is free, that of a staged page with a lower score.
-    fn find_frame(
+    fn allocate_frame(
         &self,
         instance: &Instance,
         page: PageId,
@@ -161,21 +155,6 @@ impl Extension {
         shared.store.staging.allocate(length)
     }
 
-    /// Whether the page deserves a place for which it must compete.
-    fn wins_place(
-        &self,
-        state: &mut InstanceState,
-        page: PageId,
-        group: Group,
-        source: Source,
-    ) -> bool {
-        let what = match source {
-            Source::Write { .. } => Candidate::Written,
-            Source::Read | Source::Warm { .. } => Candidate::Read,
-        };
-        state.admits(page, group, what)
-    }
-
     pub(crate) fn is_current(&self, ticket: ReadTicket) -> bool {
         #[cfg(test)]
         if self.shared.store.canary.skip_generation() {
@@ -189,7 +168,7 @@ impl Extension {
     }
 
     /// Whether the page has an entry that can serve it. After a write it cannot have one: an apparent one is another page's.
-    pub(crate) fn has(&self, state: &InstanceState, page: PageId, was_read: bool) -> bool {
+    pub(crate) fn is_cached(&self, state: &InstanceState, page: PageId, was_read: bool) -> bool {
         let Some((_, entry)) = state.find(&self.shared.store, page) else {
             return false;
         };

@@ -124,17 +124,12 @@ impl Located {
 }
 
 impl Extension {
-    /// Position of the page, for a read of `length` bytes to `address`. Counts the access, and a miss if the page is not cached
-    /// or cannot be located at present.
-    pub fn locate(&self, page: PageId, length: usize, address: usize) -> Option<Located> {
-        self.locate_of(Group::NORMAL, page, length, address)
-    }
-
-    /// Like [`locate`](Self::locate), for a page of this group.
-    pub fn locate_of(
+    /// Position of the page of this group, for a read of `length` bytes to `address`. Counts the access, and a miss if the page
+    /// is not cached or cannot be located at present.
+    pub fn locate(
         &self,
-        group: Group,
         page: PageId,
+        group: Group,
         length: usize,
         address: usize,
     ) -> Option<Located> {

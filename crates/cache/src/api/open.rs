@@ -4,30 +4,30 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::api::adoption::adopt;
+use crate::api::attaching::attach;
 use crate::common::config::{Compression, Config, MAX_INSTANCES, OpenError, PolicyName};
 use crate::common::page::{EXTENT_SHIFT, UNIT, is_page_length, mix64};
-use crate::common::statistics::Padded;
+use crate::common::statistics::CachePadded;
 use crate::device::Device;
 use crate::device::file::Wrap;
-use crate::device::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
+use crate::device::segment::{Geometry, MIN_DEVICE_BYTES, Table};
 use crate::index::directory::Directory;
 use crate::index::generation::Generations;
 use crate::instance::Instance;
 use crate::instance::arena::{self, Arena, Layout};
-use crate::instance::balancing::most_uniform_units;
+use crate::instance::balancing::max_uniform_units;
 use crate::instance::shared::{Parts, Shared};
 use crate::instance::staging::Staging;
 use crate::log::writer::Writer;
-use crate::policy::Thrift;
+use crate::policy::MemoryPressure;
 
 /// Size of staging for bursts: this part of the devices, within bounds. Only the part in use is resident. A memory limit may
 /// lower it to the minimum.
 const STAGING_SHARE: u64 = 400;
 // The checker creates each frame's counters anew for every schedule.
 const USUAL_STAGING: u64 = if cfg!(checker) { 4 << 16 } else { 3 << 20 };
-const MOST_STAGING: u64 = 64 << 20;
-const LEAST_STAGING: u64 = 1 << 20;
+const MAX_STAGING: u64 = 64 << 20;
+const MIN_STAGING: u64 = 1 << 20;
 /// Memory that is not planned in detail: histograms, counters, small vectors.
 const SUNDRIES: u64 = 64 << 10;
 /// Compressed pages that fit into the space of one page, times five: text shrinks to a half or a third. If pages compress
@@ -43,9 +43,9 @@ struct Plan {
     /// Pages of an instance on average.
     pages: u64,
     /// The same without compression.
-    least_pages: u64,
+    min_pages: u64,
     policy: PolicyName,
-    thrift: Thrift,
+    pressure: MemoryPressure,
     staging: u64,
     /// Memory that writers allocate on demand.
     buffers: u64,
@@ -56,11 +56,11 @@ impl Plan {
     fn new(config: &Config, geometries: &[Geometry]) -> Plan {
         let instances = u64::from(config.instances);
         let bytes: u64 = geometries.iter().map(Geometry::data_bytes).sum();
-        let units: u64 = geometries.iter().map(most_uniform_units).sum();
+        let units: u64 = geometries.iter().map(max_uniform_units).sum();
         let total = units * UNIT as u64 / u64::from(config.nominal_page);
-        let least_pages = total.div_ceil(instances);
+        let min_pages = total.div_ceil(instances);
         let pages = match config.compression {
-            Compression::Off => least_pages,
+            Compression::Off => min_pages,
             Compression::Lz4 => (total * LZ4_FIFTHS / 5).div_ceil(instances),
         };
         let segments: u64 = geometries
@@ -71,11 +71,11 @@ impl Plan {
             instances,
             entries: Self::entries(pages, instances),
             pages,
-            least_pages,
+            min_pages,
             policy: config.policy,
-            thrift: Thrift::Usual,
-            staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MOST_STAGING),
-            buffers: geometries.len() as u64 * Writer::most_buffers(),
+            pressure: MemoryPressure::Normal,
+            staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MAX_STAGING),
+            buffers: geometries.len() as u64 * Writer::max_buffers(),
             fixed: segments
                 + geometries.len() as u64 * Writer::bytes(config.compression)
                 + Generations::BYTES
@@ -95,7 +95,7 @@ impl Plan {
 
     fn memory(&self) -> u64 {
         let instance =
-            Directory::memory_needed(self.entries) + self.policy.bytes(self.pages, self.thrift);
+            Directory::memory_needed(self.entries) + self.policy.bytes(self.pages, self.pressure);
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
@@ -107,12 +107,12 @@ impl Plan {
     /// Reduces staging, then the policy's memory, then the places for pages gained by compression, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
         while limit > 0 && self.memory_at_most() > limit {
-            if self.staging > LEAST_STAGING {
-                self.staging = (self.staging / 2).max(LEAST_STAGING);
-            } else if self.thrift == Thrift::Usual {
-                self.thrift = Thrift::Scarce;
-            } else if self.pages > self.least_pages {
-                self.pages = (self.pages / 8 * 7).max(self.least_pages);
+            if self.staging > MIN_STAGING {
+                self.staging = (self.staging / 2).max(MIN_STAGING);
+            } else if self.pressure == MemoryPressure::Normal {
+                self.pressure = MemoryPressure::High;
+            } else if self.pages > self.min_pages {
+                self.pages = (self.pages / 8 * 7).max(self.min_pages);
                 self.entries = Self::entries(self.pages, self.instances);
             } else {
                 return Err(OpenError::MemoryLimit {
@@ -130,13 +130,13 @@ impl Plan {
         directories.collect()
     }
 
-    fn instances(&self, directories: Vec<Directory>) -> io::Result<Box<[Padded<Instance>]>> {
+    fn instances(&self, directories: Vec<Directory>) -> io::Result<Box<[CachePadded<Instance>]>> {
         let pages = directories.iter().map(Directory::capacity).sum();
         let model = self.policy.model(pages);
         let instances = directories.len() as u32;
         let instance = |(at, directory): (usize, Directory)| {
-            let policy = model.policy(self.pages, self.thrift)?;
-            Ok(Padded(Instance::new(directory, policy, at, instances)))
+            let policy = model.policy(self.pages, self.pressure)?;
+            Ok(CachePadded(Instance::new(directory, policy, at, instances)))
         };
         directories.into_iter().enumerate().map(instance).collect()
     }
@@ -168,11 +168,11 @@ fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
     let mut base = 0;
     let mut geometries = Vec::new();
     for device in &config.devices {
-        if device.bytes < LEAST_DEVICE_BYTES {
+        if device.bytes < MIN_DEVICE_BYTES {
             return Err(OpenError::TooSmall {
                 path: device.path.clone(),
                 bytes: device.bytes,
-                minimum: LEAST_DEVICE_BYTES,
+                minimum: MIN_DEVICE_BYTES,
             });
         }
         let too_large = OpenError::TooLarge {
@@ -244,7 +244,7 @@ fn parts(
 ) -> io::Result<(arena::Parts, Result<Option<Arena>, OpenError>)> {
     let opened = config.arena.as_ref().map(|path| {
         let layout = Layout::new(config, geometries, plan.entries);
-        Arena::open(path, layout, config.inherit)
+        Arena::open(path, layout, config.recover_session)
     });
     let arena = match opened {
         Some(Ok((arena, parts))) => return Ok((parts, Ok(Some(arena)))),
@@ -279,7 +279,7 @@ pub(crate) fn open(
     };
     let instances = plan.instances(parts.directories).map_err(no_memory)?;
     let staging = Staging::new(plan.staging).map_err(no_memory)?;
-    let left = arena.as_ref().and_then(Arena::left);
+    let left = arena.as_ref().and_then(Arena::recovered_session);
     let session = left.unwrap_or_else(new_session);
     let mut devices = Vec::new();
     let places = geometries.into_iter().zip(parts.tables);
@@ -301,9 +301,9 @@ pub(crate) fn open(
         memory_bytes: plan.memory() - plan.buffers,
     });
     if left.is_some() {
-        shared.inherited = adopt(&shared, &kept);
+        shared.recovered = attach(&shared, &kept);
     }
-    shared.inherited.refused = refused;
+    shared.recovered.refused = refused;
     if let Some(arena) = &shared.arena {
         arena.begin(session);
     }
@@ -363,13 +363,16 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_shrinks_staging_first_and_is_refused_with_the_number_needed() {
+    fn limit_shrinks_staging_then_is_refused_with_minimum() {
         let c = config(64 << 30, 8);
         let whole = plan(&c);
         assert_eq!(whole.staging, 64 << 20);
         assert_eq!(whole.fit(0, 1).unwrap(), whole);
         let tight = whole.fit(whole.memory() - 1, 1).unwrap();
-        assert_eq!((tight.staging, tight.thrift), (32 << 20, Thrift::Usual));
+        assert_eq!(
+            (tight.staging, tight.pressure),
+            (32 << 20, MemoryPressure::Normal)
+        );
         let Err(OpenError::MemoryLimit { needed, .. }) = whole.fit(1 << 20, 1) else {
             panic!()
         };

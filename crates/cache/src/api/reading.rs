@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::api::extension::{Extension, Inspected, MissReason, ReadOutcome};
+use crate::api::extension::{CopyOutcome, Extension, MissReason, ReadOutcome};
 use crate::common::group::Group;
 use crate::common::page::{PageId, check, identity_of, is_page_length};
 use crate::common::statistics::Counter;
@@ -40,13 +40,8 @@ impl Counters {
 }
 
 impl Extension {
-    /// Reads the page into `buffer`, whose length is the physical page size. Counts the access.
-    pub fn read(&self, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
-        self.read_of(Group::NORMAL, page, buffer)
-    }
-
-    /// Like [`read`](Self::read), for a page of this group.
-    pub fn read_of(&self, group: Group, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
+    /// Reads the page of this group into `buffer`, whose length is the physical page size. Counts the access.
+    pub fn read(&self, page: PageId, group: Group, buffer: &mut [u8]) -> ReadOutcome {
         let started = Instant::now();
         let shared = &*self.shared;
         let instance = shared.instance(page);
@@ -101,13 +96,13 @@ impl Extension {
     }
 
     /// Copies a cached page, for comparison with its origin. Counts nothing, and does not affect the policy.
-    pub fn inspect(&self, page: PageId, buffer: &mut [u8]) -> Inspected {
+    pub fn copy_for_compare(&self, page: PageId, buffer: &mut [u8]) -> CopyOutcome {
         let shared = &*self.shared;
         let instance = shared.instance(page);
         let state = instance.lock();
         let found = state.find(&shared.store, page).map(|(_, entry)| entry);
         let Some(entry) = found.filter(|_| is_page_length(buffer.len())) else {
-            return Inspected::Absent;
+            return CopyOutcome::Absent;
         };
         let pinned = (entry.kind == Kind::STAGED).then(|| shared.store.staging.pin(entry.location));
         drop(state);
@@ -120,17 +115,17 @@ impl Extension {
             whole
         } else {
             let Some(device) = shared.store.device_at(entry.location) else {
-                return Inspected::Unproven;
+                return CopyOutcome::Unproven;
             };
             match read_stored(device, entry.location, entry.kind, buffer) {
-                Some(Err(Fault::Failed)) => return Inspected::Unanswered,
+                Some(Err(Fault::Failed)) => return CopyOutcome::Unanswered,
                 read => matches!(read, Some(Ok(true))),
             }
         };
         if whole && check(page, buffer) == entry.check {
-            Inspected::Copied
+            CopyOutcome::Copied
         } else {
-            Inspected::Unproven
+            CopyOutcome::Unproven
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.misses_collision += c.collision.get();
         s.misses_unsuitable += c.unsuitable.get();
         s.misses_no_request += c.no_request.get();
-        s.offered += c.offered.get();
+        s.offered += c.candidates.get();
         s.admitted += c.admitted.get();
         s.rejected += c.rejected.get();
         s.bytes_rejected += c.rejected_bytes.get();

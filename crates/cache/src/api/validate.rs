@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::api::extension::Extension;
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::device::segment::Live;
 use crate::index::directory::Kind;
 use crate::instance::shared::Shared;
@@ -32,76 +32,76 @@ impl Extension {
     /// # Errors
     /// The list of inconsistencies.
     pub fn validate(&self) -> Result<Figures, Vec<String>> {
-        let mut findings = Findings::default();
+        let mut violations = Violations::default();
         let mut seen = Seen::default();
-        self.look_at_instances(&mut findings, &mut seen);
-        let frames = self.shared.store.staging.validate(&mut findings);
-        findings.expect(frames >= seen.figures.staged, || {
+        self.look_at_instances(&mut violations, &mut seen);
+        let frames = self.shared.store.staging.validate(&mut violations);
+        violations.expect(frames >= seen.figures.staged, || {
             format!("{frames} frames for {} staged pages", seen.figures.staged)
         });
         for (at, device) in self.shared.store.devices.iter().enumerate() {
             let live = |segment| *seen.live.get(&(at, segment)).unwrap_or(&Live::default());
-            device.table.validate(live, &mut findings);
+            device.table.validate(live, &mut violations);
         }
-        let held = self.look_at_writers(&seen, &mut findings);
+        let held = self.look_at_writers(&seen, &mut violations);
         if held == Some(0) {
-            findings.equal(frames, seen.figures.staged, "frames of staged pages");
+            violations.equal(frames, seen.figures.staged, "frames of staged pages");
         }
         let figures = Figures {
             frames,
             segments: seen.live.len() as u64,
             ..seen.figures
         };
-        if findings.0.is_empty() {
+        if violations.0.is_empty() {
             Ok(figures)
         } else {
-            Err(findings.0)
+            Err(violations.0)
         }
     }
 
-    fn look_at_instances(&self, findings: &mut Findings, seen: &mut Seen) {
+    fn look_at_instances(&self, violations: &mut Violations, seen: &mut Seen) {
         let shared = &*self.shared;
         for (at, instance) in shared.instances.iter().enumerate() {
             let state = instance.0.lock();
-            state.directory.validate(findings);
+            state.directory.validate(violations);
             let mut staged = 0;
             state.directory.for_each(|slot, entry| {
                 seen.figures.pages += 1;
                 if entry.kind != Kind::STAGED {
-                    return seen.note(shared, entry.location, entry.kind, findings);
+                    return seen.note(shared, entry.location, entry.kind, violations);
                 }
                 staged += 1;
                 let frame = entry.location;
                 if !shared.store.staging.is_in_use(frame) {
-                    return findings.expect(false, || format!("entry of free frame {frame}"));
+                    return violations.expect(false, || format!("entry of free frame {frame}"));
                 }
                 let page = shared.store.staging.page(frame);
-                findings.equal(
+                violations.equal(
                     page.instance(shared.instances.len() as u32),
                     at,
                     "instance of a staged page",
                 );
-                findings.expect(
+                violations.expect(
                     state.find(&shared.store, page).map(|(s, _)| s) == Some(slot),
                     || format!("{page:?} is not found where its entry is"),
                 );
                 let highest = state.highest_page(page.file);
-                findings.expect(highest.is_none_or(|highest| highest >= page.page), || {
+                violations.expect(highest.is_none_or(|highest| highest >= page.page), || {
                     format!("{page:?} is above the highest page, {highest:?}")
                 });
             });
             seen.figures.staged += staged;
-            let listed = state.validate_staged(&shared.store, findings);
-            findings.expect(listed <= staged, || {
+            let listed = state.validate_staged(&shared.store, violations);
+            violations.expect(listed <= staged, || {
                 format!("instance {at}: {listed} pages listed, {staged} staged")
             });
             // Before the lock is released, which publishes the removals.
-            findings.equal(instance.0.removals(), state.directory.gone(), "removals");
+            violations.equal(instance.0.removals(), state.directory.gone(), "removals");
         }
     }
 
     /// Bytes of frames that writers hold; `None` if writers have threads, whose state is not accessible.
-    fn look_at_writers(&self, seen: &Seen, findings: &mut Findings) -> Option<usize> {
+    fn look_at_writers(&self, seen: &Seen, violations: &mut Violations) -> Option<usize> {
         let writers = self.inline.lock();
         let mut held = 0;
         for writer in writers.iter() {
@@ -109,7 +109,7 @@ impl Extension {
             let device = &self.shared.store.devices[at];
             let places = seen.places.iter().filter(|place| place.0 == at);
             let places: Vec<(u32, u32)> = places.map(|&(_, s, unit)| (s, unit)).collect();
-            writer.validate(device, &places, findings);
+            writer.validate(device, &places, violations);
             held += writer.held();
         }
         (!writers.is_empty()).then_some(held)
@@ -127,11 +127,11 @@ struct Seen {
 }
 
 impl Seen {
-    fn note(&mut self, shared: &Shared, location: u32, kind: Kind, findings: &mut Findings) {
+    fn note(&mut self, shared: &Shared, location: u32, kind: Kind, violations: &mut Violations) {
         let mut holds = (0..shared.store.devices.len())
             .filter(|&at| shared.store.devices[at].geometry.holds(location));
         let (Some(at), None) = (holds.next(), holds.next()) else {
-            return findings.expect(false, || format!("location {location} is on no device"));
+            return violations.expect(false, || format!("location {location} is on no device"));
         };
         let geometry = &shared.store.devices[at].geometry;
         let segment = geometry.segment_of(location);

@@ -5,31 +5,31 @@
 //! as many. The reported heat counts as if this server had read the page as often. So pages of the next day can replace
 //! those of the day before.
 
-use crate::api::extension::{Extension, OfferOutcome};
+use crate::api::extension::{Extension, InsertOutcome};
 use crate::common::group::Group;
 use crate::common::page::{EXTENT_SHIFT, FileId, PageId, check};
 use crate::index::directory::Slot;
 use crate::index::generation::ReadTicket;
 use crate::instance::store::Store;
 use crate::instance::{Instance, InstanceState};
-use crate::policy::{MOST_COUNT, Places};
+use crate::policy::{MAX_COUNT, Places};
 
 /// Pages of an extent.
 pub const EXTENT_PAGES: usize = 1 << EXTENT_SHIFT;
 /// Maximum heat of a page: [`Extension::heat`].
-pub const MOST_HEAT: u8 = MOST_COUNT as u8;
+pub const MAX_HEAT: u8 = MAX_COUNT as u8;
 /// Minimum number of entries in the search for the coldest one, and maximum number of buckets of that search.
 const AMONG: usize = 12;
-const MOST_BUCKETS: usize = 64;
+const MAX_BUCKETS: usize = 64;
 /// Maximum number of evictions for one page.
-const MOST_EVICTIONS: usize = 4;
+const MAX_EVICTIONS: usize = 4;
 
 /// Heat of an extent's cached pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heat {
     /// A bit for each cached page. One absent page in 1,400 is reported as cached.
     pub cached: u64,
-    /// Approximate number of recent reads of each page, 0 to [`MOST_HEAT`]; 0 for absent pages.
+    /// Approximate number of recent reads of each page, 0 to [`MAX_HEAT`]; 0 for absent pages.
     pub of: [u8; EXTENT_PAGES],
 }
 
@@ -48,7 +48,7 @@ pub struct Wanted {
     /// Bits of the pages that are cached here, too.
     pub cached: u64,
     /// Bits of the other pages that would be admitted now.
-    pub welcome: u64,
+    pub admissible: u64,
 }
 
 impl InstanceState {
@@ -57,7 +57,7 @@ impl InstanceState {
         let places = Places::new(&mut self.directory);
         let mut coldest: Option<(u32, Slot)> = None;
         let mut seen = 0;
-        for _ in 0..MOST_BUCKETS.min(places.buckets() as usize) {
+        for _ in 0..MAX_BUCKETS.min(places.buckets() as usize) {
             for (slot, _) in places.on_devices(self.warm_hand) {
                 seen += 1;
                 let count = self.policy.count(places.identity_at(slot));
@@ -79,8 +79,8 @@ impl InstanceState {
     /// Makes room for a page with `count` recent reads, by evicting pages with fewer. Returns the number of evictions;
     /// as an error if it found no colder page.
     fn make_room_for(&mut self, store: &Store, count: u32) -> Result<u64, u64> {
-        for evicted in 0..MOST_EVICTIONS as u64 {
-            if store.spread().has_room(0) && self.directory.used() < self.directory.capacity() {
+        for evicted in 0..MAX_EVICTIONS as u64 {
+            if store.balancing().has_room(0) && self.directory.used() < self.directory.capacity() {
                 return Ok(evicted);
             }
             match self.coldest() {
@@ -88,7 +88,7 @@ impl InstanceState {
                 _ => return Err(evicted),
             }
         }
-        Ok(MOST_EVICTIONS as u64)
+        Ok(MAX_EVICTIONS as u64)
     }
 
     /// Heat of an extent's cached pages; `first` is its first page. `then` gets the slot of each.
@@ -144,7 +144,7 @@ impl Extension {
         &self,
         file: FileId,
         extent: u32,
-        asked: u64,
+        requested: u64,
         counts: &[u8; EXTENT_PAGES],
     ) -> Wanted {
         let shared = &*self.shared;
@@ -154,7 +154,7 @@ impl Extension {
         let state = &mut *state;
         // Admission requires more reads than this.
         let mut bar = None;
-        for n in (0..EXTENT_PAGES).filter(|n| asked >> n & 1 != 0) {
+        for n in (0..EXTENT_PAGES).filter(|n| requested >> n & 1 != 0) {
             let page = PageId::new(file, first + n as u32);
             if state.find(&shared.store, page).is_some() {
                 wanted.cached |= 1 << n;
@@ -170,19 +170,19 @@ impl Extension {
                 coldest.map_or(i64::MAX, |(count, _)| i64::from(count))
             });
             let count = own.max(u32::from(counts[n]));
-            wanted.welcome |= u64::from(i64::from(count) > bar) << n;
+            wanted.admissible |= u64::from(i64::from(count) > bar) << n;
         }
         wanted
     }
 
     /// Records that another server no longer uses these cached pages of an extent: halves their remembered reads, and
     /// sets their clock to the coldest value.
-    pub fn cool(&self, file: FileId, extent: u32, asked: u64) {
+    pub fn cool(&self, file: FileId, extent: u32, requested: u64) {
         let shared = &*self.shared;
         let first = extent << EXTENT_SHIFT;
         let mut state = shared.instance(PageId::new(file, first)).lock();
         let state = &mut *state;
-        for n in (0..EXTENT_PAGES).filter(|n| asked >> n & 1 != 0) {
+        for n in (0..EXTENT_PAGES).filter(|n| requested >> n & 1 != 0) {
             let page = PageId::new(file, first + n as u32);
             if let Some((slot, _)) = state.find(&shared.store, page) {
                 let mut places = Places::new(&mut state.directory);
@@ -198,8 +198,8 @@ impl Extension {
         (staging.capacity() / 2).saturating_sub(staging.used())
     }
 
-    /// Offers a page on behalf of another server, which has recently read it `count` times.
-    pub(crate) fn try_warm(
+    /// Inserts a page on behalf of another server, which has recently read it `count` times.
+    pub(crate) fn try_insert_warm(
         &self,
         instance: &Instance,
         group: Group,
@@ -207,34 +207,34 @@ impl Extension {
         bytes: &[u8],
         ticket: ReadTicket,
         count: u8,
-    ) -> OfferOutcome {
+    ) -> InsertOutcome {
         let shared = &*self.shared;
-        if let Some(why) = self.cannot_take(bytes) {
+        if let Some(why) = self.refusal(bytes) {
             return why;
         }
         if self.warm_room() < bytes.len() as u64 {
             shared.wake.announce();
-            return OfferOutcome::StagingFull;
+            return InsertOutcome::StagingFull;
         }
         if !self.is_current(ticket) {
-            return OfferOutcome::Stale;
+            return InsertOutcome::Stale;
         }
         let Some(mut filling) = shared.store.staging.allocate(bytes.len()) else {
-            return OfferOutcome::StagingFull;
+            return InsertOutcome::StagingFull;
         };
         filling.fill(page, bytes, check(page, bytes));
         let mut locked = instance.lock();
         let state = &mut *locked;
         if !self.is_current(ticket) {
-            return OfferOutcome::Stale;
+            return InsertOutcome::Stale;
         }
-        if self.has(state, page, true) {
-            return OfferOutcome::AlreadyCached;
+        if self.is_cached(state, page, true) {
+            return InsertOutcome::AlreadyCached;
         }
         // Does not compete with the group's own pages.
         if state.is_at_limit(group) {
             instance.counters.limited.add(1);
-            return OfferOutcome::Rejected;
+            return InsertOutcome::Rejected;
         }
         let identity = Places::new(&mut state.directory).identity(page);
         let count = state.policy.count(identity).max(u32::from(count));
@@ -249,11 +249,11 @@ impl Extension {
             shared.written.evicted.add(gone);
         }
         if evicted.is_err() {
-            return OfferOutcome::Rejected;
+            return InsertOutcome::Rejected;
         }
         state.stage(&shared.store, instance, page, group, filling, Some(count));
         drop(locked);
-        self.has_staged();
-        OfferOutcome::Admitted
+        self.wake_writers();
+        InsertOutcome::Admitted
     }
 }

@@ -13,7 +13,7 @@
 //! - A bucket that holds a whole limit would allow twice the limit in 24 hours.
 //!
 //! # Charging
-//! Writers charge the budget. Offers check it: an offer is rejected unless the remaining budget covers it and everything
+//! Writers charge the budget. Insertions check it: a candidate is rejected unless the remaining budget covers it and everything
 //! that is staged. So no thread waits for the budget, and admitted pages can always be written. Offers do not account for
 //! footers and for the pages that compaction moves. Those are charged when written, as a debt that the bucket must first
 //! regain.
@@ -156,7 +156,7 @@ mod tests {
             .collect()
     }
 
-    fn most_in_a_day(minutes: &[u64]) -> u64 {
+    fn max_in_a_day(minutes: &[u64]) -> u64 {
         let day = 24 * 60;
         let mut sum: u64 = minutes[..day].iter().sum();
         let mut most = sum;
@@ -173,7 +173,7 @@ mod tests {
         let budget = WriteBudget::default();
         budget.set_limit(limit);
         let minutes = greedy(&budget, Instant::now(), 5 * 24 * 60, u64::MAX);
-        let most = most_in_a_day(&minutes);
+        let most = max_in_a_day(&minutes);
         assert!(most <= limit && most > limit * 95 / 100, "{most}");
         assert!(
             minutes[0] > limit / 4 - PAGE * 2,
@@ -201,7 +201,7 @@ mod tests {
             let most = if round % 2 == 0 { u64::MAX } else { 0 };
             all.extend(greedy(&budget, begin + MINUTE * round * 240, 240, most));
         }
-        assert!(most_in_a_day(&all) <= limit);
+        assert!(max_in_a_day(&all) <= limit);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub struct Config {
     /// A file on an in-memory file system, in which directories outlive the process; `None`: they do not.
     pub arena: Option<PathBuf>,
     /// Session of another process whose state is recovered, if it persisted it in the arena. Otherwise the arena is created anew.
-    pub inherit: Option<u64>,
+    pub recover_session: Option<u64>,
 }
 
 impl Default for Config {
@@ -99,7 +99,7 @@ impl Default for Config {
             read_timeout: None,
             nominal_page: 16384,
             arena: None,
-            inherit: None,
+            recover_session: None,
         }
     }
 }

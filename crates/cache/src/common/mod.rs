@@ -1,4 +1,11 @@
-//! HEAD
+//! What every room of the engine uses, and what knows none of them.
+//!
+//! - Pages: [`page`] (identity, hashes, check), [`group`] (table rules).
+//! - Configuration: [`config`], [`sizing`] (the cache size's parts for the devices).
+//! - Limits: [`budget`] (bytes written a day), [`rate_limiter`] (bytes written a second).
+//! - Figures: [`statistics`], [`measure`], [`violations`] (inconsistencies).
+//! - System: [`memory`], [`sync`] (locks and atomics, replaceable by the model checker's), [`thread`], [`wake`].
+//! - Tests: [`canary`] (disables a rule).
 
 pub(crate) mod budget;
 pub mod canary;

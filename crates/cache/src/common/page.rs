@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_a_page_with_a_checksum_of_its_own_have_checks_of_all_32_bits() {
+    fn checks_of_pages_with_own_checksum_use_all_32_bits() {
         const PAGES: u64 = if cfg!(miri) { 100 } else { 200_000 };
         let mut bytes = vec![0; if cfg!(miri) { 1024 } else { 16384 }];
         let mut checks: Vec<u32> = (0..PAGES)

@@ -1,6 +1,6 @@
-//! Pacing of the writers: bytes written to all devices per second. And their clock.
+//! Limits the bytes written to all devices per second. Also the writers' clock.
 //!
-//! Only writers wait for the pacer. When they fall behind, staging fills up and offers are rejected.
+//! Only writers wait for the rate limiter. When they fall behind, staging fills up and insertions are rejected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::common::measure::TokenBucket;
 const BURST: f64 = 0.1;
 
 /// A token bucket that may be overdrawn by one write, so that a write larger than the burst is not stuck.
-pub(crate) struct Pacer {
+pub(crate) struct RateLimiter {
     /// Bytes per second; 0: no limit. An independent value: `Relaxed` everywhere.
     rate: AtomicU64,
     /// In bytes.
@@ -48,9 +48,9 @@ impl Clock {
     }
 }
 
-impl Pacer {
-    pub fn new(rate: u64, now: Instant) -> Pacer {
-        Pacer {
+impl RateLimiter {
+    pub fn new(rate: u64, now: Instant) -> RateLimiter {
+        RateLimiter {
             rate: AtomicU64::new(rate),
             bucket: Mutex::new(TokenBucket::new(rate as f64 * BURST, now)),
         }
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn the_rate_is_kept() {
         let start = Instant::now();
-        let pacer = Pacer::new(1_000_000, start);
+        let rate_limiter = RateLimiter::new(1_000_000, start);
         let (mut now, mut written) = (start, 0);
         while now < start + Duration::from_secs(10) {
-            match pacer.take(262_144, now) {
+            match rate_limiter.take(262_144, now) {
                 None => written += 262_144,
                 Some(wait) => now += wait,
             }
@@ -99,13 +99,13 @@ mod tests {
     #[test]
     fn no_limit_and_a_changed_limit() {
         let now = Instant::now();
-        let pacer = Pacer::new(0, now);
-        assert!((0..1000).all(|_| pacer.take(1 << 30, now).is_none()));
-        pacer.set_rate(1);
+        let rate_limiter = RateLimiter::new(0, now);
+        assert!((0..1000).all(|_| rate_limiter.take(1 << 30, now).is_none()));
+        rate_limiter.set_rate(1);
         let later = now + Duration::from_secs(1);
-        assert_eq!(pacer.take(1 << 20, later), None);
-        assert!(pacer.take(1, later).is_some());
-        pacer.set_rate(0);
-        assert_eq!(pacer.take(1, later), None);
+        assert_eq!(rate_limiter.take(1 << 20, later), None);
+        assert!(rate_limiter.take(1, later).is_some());
+        rate_limiter.set_rate(0);
+        assert_eq!(rate_limiter.take(1, later), None);
     }
 }

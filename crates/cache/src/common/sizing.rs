@@ -5,7 +5,7 @@ const STEP: u64 = 16 << 20;
 
 /// A device with less room than this part of an equal share is full for now, or is not the intended disk, such as an
 /// unmounted file system. Shares last as long as the cache, so it does not get a small one.
-const LEAST_PART: u64 = 4;
+const MIN_PART: u64 = 4;
 
 /// Room for a cache file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub fn divide(total: u64, rooms: &[Option<Room>]) -> Vec<u64> {
     {
         return shares;
     }
-    let is_small = |at: usize, each: u64| rooms[at] < each && rooms[at] >= equal / LEAST_PART;
+    let is_small = |at: usize, each: u64| rooms[at] < each && rooms[at] >= equal / MIN_PART;
     let mut open: Vec<usize> = (0..rooms.len()).collect();
     let mut left = total;
     while let Some(each) = left.checked_div(open.len() as u64) {

@@ -33,7 +33,7 @@ impl Counter {
 /// Keeps two values off one cache line (and off the line that the prefetcher fetches with it).
 #[derive(Default, Debug)]
 #[repr(align(128))]
-pub(crate) struct Padded<T>(pub T);
+pub(crate) struct CachePadded<T>(pub T);
 
 /// Totals of an extension since it was opened.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -76,6 +76,7 @@ pub struct Statistics {
     /// Pages stored uncompressed, because compression had used up its share of the writer's time.
     pub compress_no_time: u64,
     pub pages_staged: u64,
+    /// Insert candidates.
     pub offered: u64,
     pub admitted: u64,
     /// Rejected by the policy.
@@ -84,9 +85,9 @@ pub struct Statistics {
     pub bytes_rejected: u64,
     /// Of `rejected`: the page's group was at its limit.
     pub rejected_by_limit: u64,
-    /// Offered when already cached.
+    /// Candidates that were already cached.
     pub already_cached: u64,
-    /// Rejected because the page was written after the read or write that offered it.
+    /// Rejected because the page was written after the read or write of its bytes.
     pub stale_offers: u64,
     pub dropped_staging_full: u64,
     /// Rejected because the daily write limit was used up.
@@ -100,9 +101,9 @@ pub struct Statistics {
     pub reinserted: u64,
     pub invalidated: u64,
     pub failed_proofs: u64,
-    /// Bytes of offered pages written to devices, after compression.
+    /// Bytes of inserted pages written to devices, after compression.
     pub bytes_written_user: u64,
-    /// All bytes written to devices: offered and re-inserted pages, padding, segment footers.
+    /// All bytes written to devices: inserted and re-inserted pages, padding, segment footers.
     pub bytes_written_total: u64,
     /// Bytes written to devices per byte of admitted and written pages; 0 before the first.
     pub write_amplification: f64,

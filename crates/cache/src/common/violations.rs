@@ -2,14 +2,14 @@
 
 /// Collects inconsistencies.
 #[derive(Default)]
-pub(crate) struct Findings(pub Vec<String>);
+pub(crate) struct Violations(pub Vec<String>);
 
-impl Findings {
-    /// Maximum number of findings; more would not help to find the fault.
-    const MOST: usize = 20;
+impl Violations {
+    /// Maximum number of violations; more would not help to find the fault.
+    const MAX: usize = 20;
 
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds && self.0.len() < Self::MOST {
+        if !holds && self.0.len() < Self::MAX {
             self.0.push(what());
         }
     }

@@ -76,12 +76,12 @@ impl Wake {
         self.ended.notify_all();
     }
 
-    /// Stops the threads and waits for them, but no longer than `patience`. Returns whether all have ended.
-    pub fn stop(&self, patience: Duration) -> bool {
+    /// Stops the threads and waits for them, but no longer than `timeout`. Returns whether all have ended.
+    pub fn stop(&self, timeout: Duration) -> bool {
         let mut guard = self.mutex.lock();
         self.stop.store(true, Ordering::Release);
         self.condvar.notify_all();
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while self.running.load(Ordering::SeqCst) > 0 {
             if self.ended.wait_until(&mut guard, until).timed_out() {
                 return self.running.load(Ordering::SeqCst) == 0;

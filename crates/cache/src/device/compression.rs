@@ -23,7 +23,7 @@ const FILES: usize = 2048;
 /// Shares are counted in 65,535ths.
 const WHOLE: u32 = 65535;
 /// A file with a lower average is rarely tried.
-const WORTH: u32 = WHOLE / 16;
+const MIN_SAVED: u32 = WHOLE / 16;
 /// Assumed share for an unknown file: enough for a dozen pages.
 const EXPECTED: u32 = WHOLE / 4;
 /// Weight of a new page in the average is 1 / WEIGHT.
@@ -133,7 +133,7 @@ impl Compressor {
     /// Whether a page of the file is stored without an attempt.
     fn spares(&mut self, file: FileId) -> bool {
         let record = self.record(file);
-        if u32::from(record.saved) >= WORTH {
+        if u32::from(record.saved) >= MIN_SAVED {
             return false;
         }
         record.pause -= 1;
@@ -165,7 +165,7 @@ impl Compressor {
 /// Compresses a page into `packed`, if that saves an eighth. Returns kind and number of bytes to store.
 fn pack(bytes: &[u8], packed: &mut [u8]) -> Option<(Kind, usize)> {
     let unit = Kind::packed_unit(bytes.len());
-    let most = (bytes.len() / 8 * 7).min(Kind::MOST_PACKED * unit);
+    let most = (bytes.len() / 8 * 7).min(Kind::MAX_PACKED * unit);
     let most = most / unit * unit;
     if most == 0 {
         return None;

@@ -6,7 +6,7 @@ use super::*;
 use crate::common::config::OwnerIdentity;
 use crate::device::segment::format::DATA_OFFSET;
 
-const BYTES: u64 = LEAST_DEVICE_BYTES;
+const BYTES: u64 = MIN_DEVICE_BYTES;
 
 fn config(path: &Path) -> DeviceConfig {
     DeviceConfig {
@@ -317,7 +317,7 @@ fn a_disk_too_small_is_refused_before_anything_is_allocated() {
     else {
         panic!()
     };
-    assert!(needed > 1 << 50 && free < needed && reserve >= LEAST_RESERVE);
+    assert!(needed > 1 << 50 && free < needed && reserve >= MIN_RESERVE);
     let header = Header {
         file_bytes: 1 << 50,
         ..header(3)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::memory::in_pages;
 
 /// Limit of slots in the process.
-pub(crate) const MOST_SLOTS: usize = 256;
+pub(crate) const MAX_SLOTS: usize = 256;
 
 /// `struct io_event` of linux/aio_abi.h.
 #[repr(C)]

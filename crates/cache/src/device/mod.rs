@@ -3,6 +3,12 @@
 //! Any thread reads; only the device's writer writes. A failed device ([`health`]) serves no reads. Its writer removes every
 //! entry that points to it before the device is used again. The segments' sequence numbers reveal this to reads that were
 //! in flight throughout.
+//!
+//! - File: [`file`], [`storage`] (its I/O), [`directness`], [`exposure`] (who can read it).
+//! - Reads: [`bounded`] (with a time limit), [`submission`], [`kernel`] (requests of Linux).
+//! - Writes: [`queue`].
+//! - Contents: [`segment`], [`compression`].
+//! - Condition: [`health`], [`speed`].
 
 pub(crate) mod bounded;
 pub(crate) mod compression;
@@ -54,7 +60,7 @@ pub(crate) struct Device {
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
     /// The file is kept for another process when it is closed. Set before that. Same ordering as `closed`.
-    left: AtomicBool,
+    persisted: AtomicBool,
     /// Pages of several lengths have left holes that are too small, so segments must be emptied, and one is kept in reserve. Set
     /// once, by the device's writer. `Relaxed` everywhere: an outdated value overestimates the room a little.
     pub compacts: AtomicBool,
@@ -99,7 +105,7 @@ impl Device {
             file: ArcSwap::from_pointee(CacheFile::closed()),
             // Nothing is to be removed before the file is open.
             closed: AtomicBool::new(true),
-            left: AtomicBool::new(false),
+            persisted: AtomicBool::new(false),
             compacts: AtomicBool::new(false),
             free_segments: Counter::default(),
             in_hand: Counter::default(),
@@ -163,7 +169,7 @@ impl Device {
     /// Removes the file permanently, or releases it if it is to be kept.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
-            if !self.is_left() {
+            if !self.is_persisted() {
                 self.file.load().remove(&self.path(), self.header(false));
             }
             self.close_file();
@@ -171,12 +177,12 @@ impl Device {
     }
 
     /// Keeps the file for another process.
-    pub fn leave(&self) {
-        self.left.store(true, Ordering::SeqCst);
+    pub fn persist(&self) {
+        self.persisted.store(true, Ordering::SeqCst);
     }
 
-    pub fn is_left(&self) -> bool {
-        self.left.load(Ordering::SeqCst)
+    pub fn is_persisted(&self) -> bool {
+        self.persisted.load(Ordering::SeqCst)
     }
 
     /// Whether a page at this location can be read directly into a buffer at this address.
@@ -322,8 +328,8 @@ impl Device {
         }
     }
 
-    /// Completes a submitted write that has landed: `result` is the number of bytes written. Writes missing bytes now.
-    pub fn landed(
+    /// Handles the completion of a submitted write: `result` is the number of bytes written. Writes missing bytes now.
+    pub fn completed(
         &self,
         parts: &[Part],
         offset: u64,
@@ -347,7 +353,7 @@ impl Device {
             Err(error) => Err(error),
         };
         self.writes.add(1);
-        self.speed.landed(bytes, began);
+        self.speed.completed(bytes, began);
         match result {
             Ok(()) => {
                 self.bytes_written.add(bytes as u64);

@@ -16,19 +16,19 @@ use std::sync::atomic::AtomicU32 as PlainU32;
 use crate::common::canary::{Rule, is_disabled};
 use crate::common::memory::Mapped;
 use crate::common::page::UNIT;
-use crate::common::statistics::Padded;
+use crate::common::statistics::CachePadded;
 use crate::common::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
 use states::States;
 
 /// Minimum number of segments of a device.
-pub(crate) const LEAST_SEGMENTS: u64 = 8;
-const LEAST_SEGMENT_BYTES: u64 = 1 << 20;
-const MOST_SEGMENT_BYTES: u64 = 4 << 20;
+pub(crate) const MIN_SEGMENTS: u64 = 8;
+const MIN_SEGMENT_BYTES: u64 = 1 << 20;
+const MAX_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Minimum size of a cache file in bytes.
-pub const LEAST_DEVICE_BYTES: u64 = DATA_OFFSET + LEAST_SEGMENTS * LEAST_SEGMENT_BYTES;
+pub const MIN_DEVICE_BYTES: u64 = DATA_OFFSET + MIN_SEGMENTS * MIN_SEGMENT_BYTES;
 
 /// Positions of the segments of a device, in its file and in the location space of all devices.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Geometry {
     fn segment_for(data_bytes: u64, nominal_page: u64) -> (u64, u64) {
         let wanted = (data_bytes / 64)
             .next_power_of_two()
-            .clamp(LEAST_SEGMENT_BYTES, MOST_SEGMENT_BYTES);
+            .clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let usual = wanted / nominal_page;
         let bytes = |pages: u64| {
             let pages_end = (pages * nominal_page).next_multiple_of(BLOCK as u64);
@@ -54,7 +54,7 @@ impl Geometry {
         };
         let fitting = |pages: &u64| data_bytes / bytes(*pages) * pages;
         let pages = (usual - usual / 4..=usual + usual / 4)
-            .filter(|&pages| data_bytes / bytes(pages) >= LEAST_SEGMENTS)
+            .filter(|&pages| data_bytes / bytes(pages) >= MIN_SEGMENTS)
             .max_by_key(fitting)
             .unwrap_or(usual);
         (bytes(pages), pages)
@@ -71,7 +71,7 @@ impl Geometry {
             segment_bytes,
             segment_units: pages * u64::from(nominal_page) / UNIT as u64,
         };
-        (segments >= LEAST_SEGMENTS && u64::from(base) + geometry.units() < u64::from(u32::MAX))
+        (segments >= MIN_SEGMENTS && u64::from(base) + geometry.units() < u64::from(u32::MAX))
             .then_some(geometry)
     }
 
@@ -133,9 +133,9 @@ struct Segment {
 pub(crate) struct Table {
     segments: Box<[Segment]>,
     /// Sum of the segments' live units.
-    live_units: Padded<AtomicU64>,
+    live_units: CachePadded<AtomicU64>,
     /// The same of the pages before compression.
-    page_units: Padded<AtomicU64>,
+    page_units: CachePadded<AtomicU64>,
     /// The persistent sequence numbers, less one; empty if they do not outlive the process. Only the device's writer accesses
     /// them, `Relaxed`.
     kept: Mapped<PlainU32>,
@@ -161,8 +161,8 @@ impl Table {
         };
         Table {
             segments: (0..segments).map(new).collect(),
-            live_units: Padded::default(),
-            page_units: Padded::default(),
+            live_units: CachePadded::default(),
+            page_units: CachePadded::default(),
             kept,
         }
     }
@@ -250,19 +250,19 @@ impl Table {
     }
 
     /// Checks the counters against the entries, which `live` counts.
-    pub fn validate(&self, live: impl Fn(u32) -> Live, findings: &mut Findings) {
+    pub fn validate(&self, live: impl Fn(u32) -> Live, violations: &mut Violations) {
         let (mut units, mut page_units) = (0, 0);
         for segment in 0..self.segments.len() as u32 {
             let found = live(segment);
             let counted = (self.live(segment), u64::from(self.live_units(segment)));
-            findings.expect(counted == (found.entries, found.units), || {
+            violations.expect(counted == (found.entries, found.units), || {
                 format!("segment {segment}: counted {counted:?}, found {found:?}")
             });
             units += found.units;
             page_units += found.page_units;
         }
-        findings.equal(self.all_live_units(), units, "units of a device");
-        findings.equal(
+        violations.equal(self.all_live_units(), units, "units of a device");
+        violations.equal(
             self.all_page_units(),
             page_units,
             "units of a device's pages",
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn bounds() {
         assert!(Geometry::new(0, DATA_OFFSET - 1, 16384).is_none());
-        assert!(Geometry::new(0, LEAST_DEVICE_BYTES / 2, 16384).is_none());
+        assert!(Geometry::new(0, MIN_DEVICE_BYTES / 2, 16384).is_none());
         for page in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
-            let g = Geometry::new(0, LEAST_DEVICE_BYTES, page).unwrap();
-            assert!(u64::from(g.segments) >= LEAST_SEGMENTS, "{g:?}");
+            let g = Geometry::new(0, MIN_DEVICE_BYTES, page).unwrap();
+            assert!(u64::from(g.segments) >= MIN_SEGMENTS, "{g:?}");
         }
         assert!(Geometry::new(0, (4 << 40) + (8 << 20), 16384).is_none());
         assert!(Geometry::new(0, 4 << 40, 16384).is_some());

@@ -56,7 +56,7 @@ impl Speed {
     }
 
     /// Records one of several concurrent writes, which started at `began`. Called by the device's writer.
-    pub fn landed(&self, bytes: usize, began: Instant) {
+    pub fn completed(&self, bytes: usize, began: Instant) {
         self.note(bytes, began.elapsed().as_nanos() as u64);
     }
 

@@ -1,20 +1,38 @@
 //! Directory of one instance: maps each cached page to its location, in 11.1 bytes a page.
 //!
-//! A bucket is one cache line of six entries. Each page has two candidate buckets (partial-key cuckoo hashing). Its
-//! hash gives the first; `turn(fingerprint) - bucket`, modulo the number of buckets, gives the other. This function
-//! leads from either bucket to the other without the page, so entries can move to make room. Directories are sized to
-//! be 96 % full.
+//! # Terms
+//! - *Bucket*: one cache line with six *ways*. A way has one entry, or is empty.
+//! - *Entry*: kind, location, check and clock of a cached page.
+//! - *Mark*: the word that makes an entry present: its fingerprint and clock; 0 if the way is empty.
+//! - *Fingerprint*: 14 bits of the page's hash. The entry holds it instead of the page.
+//! - *Key*: fingerprint and first bucket of a page. *Slot*: bucket and way of an entry, valid until the directory changes.
 //!
-//! An entry holds a fingerprint of 14 bits, not the page. The caller must prove a match with `check`. The directory
-//! holds at most one of two pages with the same fingerprint and the same buckets. So a lookup has at most one match,
-//! and removing the match of a page always removes the page. One lookup of an absent page in 1,400 finds the entry of
-//! another page.
+//! # Lookup
+//! Each page has two candidate buckets (partial-key cuckoo hashing). Its hash gives the first;
+//! `turn(fingerprint) - bucket`, modulo the number of buckets, gives the other. This function leads from either bucket to
+//! the other without the page, so entries can move to make room.
 //!
-//! The process may end between any two instructions, and the memory may outlive it. At any such instant, every present
-//! entry is complete and the only one of its page. Three rules ensure this ([`Bucket`]): an entry is cleared before any
-//! of its fields is rewritten, its mark is written last, and a moved entry is cleared before it is inserted again. So a
-//! crash loses at most one entry.
-//! costs an entry at most.
+//! The directory holds at most one of two pages with the same fingerprint and the same buckets. So a lookup has at most one
+//! match, and removing the match of a page always removes the page. One lookup of an absent page in 1,400 finds the entry
+//! of another page: the caller must prove a match with `check`.
+//!
+//! # States of a way
+//! | from | to | by |
+//! |---|---|---|
+//! | empty | entry | `insert` |
+//! | entry | the same page, another location or clock | `replace` |
+//! | entry | empty, and the entry in its other bucket | `insert` of another page, to make room |
+//! | entry | empty | `remove`, `sweep`; `insert` of a page for which three levels of moves free no way: the lowest clock |
+//!
+//! # Crash consistency
+//! The process may end between any two instructions, and the memory may outlive it ([`crate::instance::arena`]). At any such
+//! instant, every present entry is complete and the only one of its page. Three rules ensure this ([`Bucket`]): an entry is
+//! cleared before any of its fields is rewritten, its mark is written last, and a moved entry is cleared before it is
+//! inserted again. So a crash loses at most one entry. `dying_tests.rs` ends the process at every store.
+//!
+//! # Locks and cost
+//! The instance's lock guards the directory. A lookup reads two cache lines at most. Directories are sized to be 96 % full.
+//! After `new` it allocates nothing, and no operation fails.
 
 #[cfg(not(miri))]
 use std::fs::File;
@@ -23,7 +41,7 @@ use std::io;
 use crate::common::group::Group;
 use crate::common::memory::{Mapped, Zeroable, in_pages};
 use crate::common::page::{PageId, UNIT, mix64};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::index::directory::tags::Tags;
 
 const WAYS: usize = 6;
@@ -40,7 +58,7 @@ pub(crate) struct Kind(u8);
 impl Kind {
     pub const STAGED: Kind = Kind(7);
     /// Maximum length of a compressed page, in units of `packed_unit`.
-    pub const MOST_PACKED: usize = 14;
+    pub const MAX_PACKED: usize = 14;
 
     /// Uncompressed, `length` bytes.
     pub fn raw(length: usize) -> Kind {
@@ -50,7 +68,7 @@ impl Kind {
 
     /// Compressed, in `units` of `packed_unit`.
     pub fn packed(units: usize) -> Kind {
-        debug_assert!((1..=Self::MOST_PACKED).contains(&units));
+        debug_assert!((1..=Self::MAX_PACKED).contains(&units));
         Kind(7 + units as u8)
     }
 
@@ -257,7 +275,7 @@ impl Directory {
         Ok(Self::over(Mapped::new(buckets as usize)?))
     }
 
-    /// A directory for `pages` pages, in memory that outlives the process. Call [`adopt`](Self::adopt) on its contents
+    /// A directory for `pages` pages, in memory that outlives the process. Call [`attach`](Self::attach) on its contents
     /// before anything else.
     ///
     /// # Safety
@@ -355,7 +373,7 @@ impl Directory {
 
     /// Attaches the entries of a previous process, except those for which `keep` is false. Returns the numbers of kept
     /// and dropped entries.
-    pub fn adopt(&mut self, mut keep: impl FnMut(Entry) -> bool) -> (u64, u64) {
+    pub fn attach(&mut self, mut keep: impl FnMut(Entry) -> bool) -> (u64, u64) {
         debug_assert_eq!((self.used, self.gone), (0, 0), "adopted before");
         let (mut kept, mut dropped) = (0, 0);
         for bucket in self.buckets.iter_mut() {
@@ -602,7 +620,7 @@ impl Directory {
     }
 
     /// Verifies that `used` counts all entries, and that each is the only match of its page.
-    pub fn validate(&self, findings: &mut Findings) {
+    pub fn validate(&self, violations: &mut Violations) {
         let mut used = 0;
         self.for_each(|slot, entry| {
             used += 1;
@@ -612,19 +630,19 @@ impl Directory {
                 bucket,
             };
             let other = self.other(slot.bucket, fingerprint);
-            findings.expect(self.other(other, fingerprint) == slot.bucket, || {
+            violations.expect(self.other(other, fingerprint) == slot.bucket, || {
                 format!("bucket {other} of {slot:?} does not lead back")
             });
             for bucket in [slot.bucket, other] {
-                findings.expect(self.find(key(bucket)) == Some(slot), || {
+                violations.expect(self.find(key(bucket)) == Some(slot), || {
                     format!("{slot:?} is not the only one of its fingerprint")
                 });
             }
             let known =
                 entry.kind == Kind::STAGED || Kind::from_byte(entry.kind.to_byte()).is_some();
-            findings.expect(known, || format!("{slot:?} is of kind {:?}", entry.kind));
+            violations.expect(known, || format!("{slot:?} is of kind {:?}", entry.kind));
         });
-        findings.equal(self.used, used, "entries of a directory");
+        violations.equal(self.used, used, "entries of a directory");
         if let Some(tags) = &self.tags {
             let mut counts = [0; Group::COUNT];
             for bucket in 0..self.buckets.len() as u32 {
@@ -632,14 +650,14 @@ impl Directory {
                     let group = tags.get(bucket, way);
                     counts[group.number()] += 1;
                     let there = self.buckets[bucket as usize].marks[way] != 0;
-                    findings.expect(there || group == Group::NORMAL, || {
+                    violations.expect(there || group == Group::NORMAL, || {
                         format!("{group:?} of no entry in bucket {bucket}")
                     });
                 }
             }
             for (number, counted) in counts.iter().enumerate().skip(1) {
                 let known = tags.count(Group::of_number(number));
-                findings.equal(known, *counted, "entries of a group");
+                violations.equal(known, *counted, "entries of a group");
             }
         }
     }
@@ -710,13 +728,13 @@ mod tests {
         assert_eq!(Kind::packed(5).stored(4096), None);
         assert_eq!(Kind::from_byte(7), None);
         assert_eq!(Kind::from_byte(29), None);
-        assert!(Kind::packed(Kind::MOST_PACKED).is_numbered() && !Kind::packed(14).is_raw());
+        assert!(Kind::packed(Kind::MAX_PACKED).is_numbered() && !Kind::packed(14).is_raw());
         assert!(Kind::from_byte(28).is_some_and(|kind| kind.is_raw() && !kind.is_numbered()));
         assert!(!Kind::STAGED.is_raw());
     }
 
     #[test]
-    fn what_it_is_made_for_fits_without_eviction_and_costs_under_twelve_bytes() {
+    fn planned_pages_fit_below_twelve_bytes_without_eviction() {
         let pages = if cfg!(miri) { 2000 } else { 200_000 };
         let mut d = Directory::new(pages).unwrap();
         let mut lost = 0;
@@ -764,9 +782,9 @@ mod tests {
         );
         assert_eq!(d.forget_unused(half, usize::MAX, &used), 0);
         assert_eq!(counts(&d), [0, before[1], 0, before[3]]);
-        let mut findings = Findings::default();
-        d.validate(&mut findings);
-        assert_eq!(findings.0, Vec::<String>::new());
+        let mut violations = Violations::default();
+        d.validate(&mut violations);
+        assert_eq!(violations.0, Vec::<String>::new());
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use crate::common::page::{EXTENT_SHIFT, FileId, PageId, extent_instance};
 
 /// Lookups for each cached page.
-const MOST_LOOKUPS: u64 = 500;
+const MAX_LOOKUPS: u64 = 500;
 
 struct File {
     id: FileId,
@@ -50,11 +50,11 @@ impl Forgotten {
     /// Adds a file with pages below `end`, of which at most `cached` have entries. Returns false if the file is skipped.
     pub fn add(&mut self, id: FileId, end: u64, cached: u64) -> bool {
         let lookups = end / u64::from(self.instances);
-        let is_worth_it = end > 0 && lookups < MOST_LOOKUPS * (cached + 1);
-        if is_worth_it {
+        let is_worthwhile = end > 0 && lookups < MAX_LOOKUPS * (cached + 1);
+        if is_worthwhile {
             self.files.push(File { id, next: 0, end });
         }
-        is_worth_it
+        is_worthwhile
     }
 
     pub fn next(&mut self) -> Next {

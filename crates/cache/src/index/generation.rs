@@ -94,7 +94,7 @@ impl Generations {
         });
     }
 
-    /// Records the end of a write, successful or not. For a single page it returns the ticket for offering the written
+    /// Records the end of a write, successful or not. For a single page it returns the ticket for inserting the written
     /// bytes if the write succeeded. It returns `None` if another write overlapped, because the order of the two is
     /// unknown.
     pub fn end_write(&self, owner: u32, first: u32, pages: u32) -> Option<ReadTicket> {

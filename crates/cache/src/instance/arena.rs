@@ -3,7 +3,7 @@
 //!
 //! The contents survive the process, however it ends. At any instruction at which it may end, each entry in the arena was
 //! entered completely ([`crate::index::directory`]), and an entry is removed before its page is written. So the next process finds
-//! a state that was true at the end. Staged pages are lost. All other state is rebuilt ([`crate::api::adoption`]).
+//! a state that was true at the end. Staged pages are lost. All other state is rebuilt ([`crate::api::attaching`]).
 //!
 //! File format; integers are in native byte order, since the file never leaves the host:
 //!
@@ -105,7 +105,7 @@ impl Layout {
 
 /// Result of recovering the state of another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inherited {
+pub struct RecoveredEntries {
     pub pages: u64,
     /// Persisted entries that could not be recovered: of staged pages, or of a device without its contents.
     pub dropped: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Arena {
     file: File,
     layout: Layout,
     /// Session of the process that persisted its state here, if it is recovered.
-    left: Option<u64>,
+    recovered_session: Option<u64>,
     /// Session of the entries; 0: nothing may be entered yet.
     session: AtomicU64,
 }
@@ -137,33 +137,34 @@ pub(crate) struct Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // Created for an extension that could not be opened.
-        if self.left.is_none() && self.session().is_none() {
+        if self.recovered_session.is_none() && self.session().is_none() {
             self.discard();
         }
     }
 }
 
 impl Arena {
-    /// Opens and locks the file, or creates it. Discards the state of any session other than `inherit`.
+    /// Opens and locks the file, or creates it. Discards the state of any session other than `recover_session`.
     ///
     /// # Errors
     /// There can be no arena. The extension then works without one.
     pub fn open(
         path: &Path,
         layout: Layout,
-        inherit: Option<u64>,
+        recover_session: Option<u64>,
     ) -> Result<(Arena, Parts), OpenError> {
         let file = open_in_memory(path)?;
-        let left = look(path, &file, &layout)?.filter(|left| inherit == Some(*left));
+        let recovered_session = look(path, &file, &layout)?
+            .filter(|recovered_session| recover_session == Some(*recovered_session));
         let arena = Arena {
             path: path.to_path_buf(),
             file,
             layout,
-            left,
+            recovered_session,
             session: AtomicU64::new(0),
         };
         let full = || failed(path, "allocate", "make room there, or raise its limit");
-        if arena.left.is_none() {
+        if arena.recovered_session.is_none() {
             arena.make().map_err(full())?;
         }
         let parts = arena.parts().map_err(full())?;
@@ -211,15 +212,15 @@ impl Arena {
     }
 
     /// Session of the process whose state is recovered.
-    pub fn left(&self) -> Option<u64> {
-        self.left
+    pub fn recovered_session(&self) -> Option<u64> {
+        self.recovered_session
     }
 
     /// Entries made from now on belong to this session.
     pub fn begin(&self, session: u64) {
         self.session.store(session, Ordering::Relaxed);
         // After a failure nothing outlives the process.
-        let _ = self.tell(session);
+        let _ = self.write_session(session);
     }
 
     /// Session of the entries.
@@ -232,14 +233,14 @@ impl Arena {
         self.file.try_clone()
     }
 
-    fn tell(&self, session: u64) -> io::Result<()> {
+    fn write_session(&self, session: u64) -> io::Result<()> {
         self.file
             .write_all_at(&session.to_ne_bytes(), SESSION_OFFSET as u64)
     }
 
     /// Makes the file unusable for later processes and removes it. Existing mappings remain valid.
     pub fn discard(&self) {
-        let _ = self.tell(0);
+        let _ = self.write_session(0);
         let same = |metadata: fs::Metadata| {
             use std::os::unix::fs::MetadataExt;
             let ours = self.file.metadata();

@@ -2,13 +2,13 @@
 //!
 //! The writers pull pages out of staging. These rules decide when a writer leaves pages to the others. Each device is filled
 //! to the same share: a device that is fuller than the emptiest, by more than a tolerance, waits. While devices are filled,
-//! pages are spread in proportion to the remaining room. So a small device is not rewritten over and over beside a large
+//! pages are distributed in proportion to the remaining room. So a small device is not rewritten over and over beside a large
 //! empty one. Once all are full, room appears where pages are evicted or rewritten, in proportion to size.
 //!
 //! No device waits for one that has failed or lags ([`crate::device::speed`]). That one takes as much as it can, and the
 //! others ignore it. Its room does not count in the decision whether a page must replace another. While staging is more than
 //! half full, every device that has room takes pages, however full it is: then speed matters more than evenness. The part of
-//! staging that one writer may hold is limited ([`Spread::most_held`]), so that a writer which hangs in a write leaves the
+//! staging that one writer may hold is limited ([`Balancing::max_held`]), so that a writer which hangs in a write leaves the
 //! rest to the others.
 
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::instance::staging::Staging;
 /// Room that stays free if all pages have the same length: in thousandths, and at least in bytes. An update leaves a hole of
 /// exactly the size that it needs. So this only ensures that a reopened segment has some holes.
 const FREE_PER_MILLE: u64 = 8;
-const LEAST_FREE: u64 = 512 << 10;
+const MIN_FREE: u64 = 512 << 10;
 /// If lengths differ: segments that are reserved or that compaction has begun to fill; and the percentage of the rest that
 /// may be live.
 const SEGMENTS_AT_WORK: u64 = 2;
@@ -35,18 +35,18 @@ const AHEAD: u64 = 1 << 20;
 const AHEAD_PART: u64 = 32;
 
 /// Units of a device that may be live while all pages have the usual length.
-pub(crate) fn most_uniform_units(geometry: &Geometry) -> u64 {
+pub(crate) fn max_uniform_units(geometry: &Geometry) -> u64 {
     let all = u64::from(geometry.segments) * geometry.segment_units;
-    let free = (all * FREE_PER_MILLE / 1000).max(LEAST_FREE / UNIT as u64);
+    let free = (all * FREE_PER_MILLE / 1000).max(MIN_FREE / UNIT as u64);
     all.saturating_sub(free)
 }
 
 /// Units of a device that may be live. The rest are the holes for new pages: with fewer holes, more segments would have to
 /// be opened for the same pages.
-fn most_live_units(device: &Device, compression: Compression) -> u64 {
+fn max_live_units(device: &Device, compression: Compression) -> u64 {
     let geometry = &device.geometry;
     if compression == Compression::Off && !device.compacts.load(Ordering::Relaxed) {
-        return most_uniform_units(geometry);
+        return max_uniform_units(geometry);
     }
     let percent = match compression {
         Compression::Off => LIVE_PERCENT,
@@ -57,13 +57,13 @@ fn most_live_units(device: &Device, compression: Compression) -> u64 {
 }
 
 /// Devices and staging, as input of the rules.
-pub(crate) struct Spread<'a> {
+pub(crate) struct Balancing<'a> {
     pub devices: &'a [Device],
     pub staging: &'a Staging,
     pub compression: Compression,
 }
 
-impl Spread<'_> {
+impl Balancing<'_> {
     /// Whether this many more bytes can be cached without evictions.
     pub fn has_room(&self, bytes: usize) -> bool {
         let staged = (self.staging.used() + bytes as u64) / UNIT as u64;
@@ -73,7 +73,7 @@ impl Spread<'_> {
         let (mut live, mut most) = (staged, 0);
         for device in active().filter(|device| !any_prompt || !device.speed.lags()) {
             live += device.table.all_live_units();
-            most += most_live_units(device, self.compression);
+            most += max_live_units(device, self.compression);
         }
         live <= most
     }
@@ -89,7 +89,7 @@ impl Spread<'_> {
             return true;
         }
         let own = &self.devices[at];
-        let most = most_live_units(own, self.compression);
+        let most = max_live_units(own, self.compression);
         let live = own.table.all_live_units() + pending;
         let others = self
             .devices
@@ -98,7 +98,7 @@ impl Spread<'_> {
             .filter(|(n, device)| *n != at && device.health.active() && !device.speed.lags());
         let emptiest = others
             .map(|(_, device)| {
-                let most = most_live_units(device, self.compression);
+                let most = max_live_units(device, self.compression);
                 device.table.all_live_units() as f64 / most as f64
             })
             .min_by(f64::total_cmp);
@@ -110,7 +110,7 @@ impl Spread<'_> {
     }
 
     /// Bytes of staging that one writer may hold. A single writer need not leave some to others.
-    pub fn most_held(&self) -> usize {
+    pub fn max_held(&self) -> usize {
         let part = match self.devices.len() as u64 {
             1 => self.staging.capacity(),
             several => self.staging.capacity() / (2 * several),

@@ -3,6 +3,13 @@
 //! A page permanently belongs to one instance, determined by its file and extent. So threads that work on different extents
 //! rarely contend for a lock. The lock is held for a lookup or a change of some entries, never during a read, a write or a
 //! copy of a page. Acquisitions and contended acquisitions are counted under the lock itself.
+//!
+//! The room also has what all instances share, and what [`crate::api`] and [`crate::log`] exchange through them:
+//! - [`staging`]: memory of admitted pages that wait for a writer.
+//! - [`store`]: staging and devices, the places that entries refer to.
+//! - [`balancing`]: distribution of pages over the devices.
+//! - [`shared`]: all state of an extension.
+//! - [`arena`]: memory of directories that outlives the process.
 
 pub(crate) mod arena;
 pub(crate) mod balancing;
@@ -18,7 +25,7 @@ use crate::common::group::Group;
 use crate::common::page::{FileId, NumberHasher, PageId};
 use crate::common::statistics::{Counter, InstanceStatistics};
 use crate::common::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::device::Device;
 use crate::index::directory::tags::Tags;
 use crate::index::directory::{Directory, Entry, Kind, Slot};
@@ -31,14 +38,14 @@ use store::Store;
 /// Waiting pages that are compared when staging is full.
 const DISPLACED_AMONG: usize = 16;
 /// Limit of evictions for one admitted page.
-const MOST_EVICTIONS: u64 = 4;
+const MAX_EVICTIONS: u64 = 4;
 
 /// Pages of forgotten files that are looked up in one lock hold: less than 20 us.
 const PIECE: usize = 32;
 
 /// Buckets whose groups are visited in one lock hold when groups are forgotten; and the limit of passes over all buckets.
 const WALKED: usize = 4096;
-const MOST_WALKS: usize = 4;
+const MAX_WALKS: usize = 4;
 
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
@@ -66,7 +73,7 @@ pub(crate) struct Counters {
     pub unsuitable: Counter,
     /// The page is cached, but there was no free request of its device or no memory.
     pub no_request: Counter,
-    pub offered: Counter,
+    pub candidates: Counter,
     pub admitted: Counter,
     pub rejected: Counter,
     pub rejected_bytes: Counter,
@@ -125,7 +132,7 @@ struct FilePages {
     records: u64,
     /// Highest page number that this process has entered, and highest persisted one: `u32::MAX` if unknown.
     entered: Option<u32>,
-    inherited: Option<u32>,
+    persisted: Option<u32>,
 }
 
 /// A page on a device, as found under the lock.
@@ -205,7 +212,7 @@ impl Instance {
 
     /// For tests that break it.
     #[cfg(test)]
-    pub fn tell_removals(&self, removals: u64) {
+    pub fn set_removals(&self, removals: u64) {
         self.removals.store(removals, Ordering::SeqCst);
     }
 
@@ -243,7 +250,7 @@ impl Instance {
         drop(state);
         drop(before);
         // Repeated: an insertion may move an entry from a later range into a finished one, and a concurrent read may tag one.
-        for _ in 0..MOST_WALKS {
+        for _ in 0..MAX_WALKS {
             for first in (0..buckets).step_by(WALKED) {
                 if self.lock().directory.forget_unused(first, WALKED, used) == 0 {
                     return;
@@ -420,9 +427,9 @@ impl InstanceState {
     }
 
     /// Pages of the file up to this one, about `records` of them, may have persisted entries.
-    pub fn inherit(&mut self, page: PageId, records: u64) {
+    pub fn trust(&mut self, page: PageId, records: u64) {
         let file = self.files.entry(page.file).or_default();
-        file.inherited = file.inherited.max(Some(page.page));
+        file.persisted = file.persisted.max(Some(page.page));
         file.records += records;
     }
 
@@ -485,11 +492,11 @@ impl InstanceState {
         groups.into_iter().find(is_above)
     }
 
-    /// Evicts pages until there is room for one of this group, at most `MOST_EVICTIONS`. Returns their number.
+    /// Evicts pages until there is room for one of this group, at most `MAX_EVICTIONS`. Returns their number.
     pub fn evict(&mut self, store: &Store, group: Group) -> u64 {
-        for evicted in 0..MOST_EVICTIONS {
-            let is_full =
-                !store.spread().has_room(0) || self.directory.used() >= self.directory.capacity();
+        for evicted in 0..MAX_EVICTIONS {
+            let is_full = !store.balancing().has_room(0)
+                || self.directory.used() >= self.directory.capacity();
             let own = self.is_at_limit(group).then_some(group);
             if !is_full && own.is_none() {
                 return evicted;
@@ -504,7 +511,7 @@ impl InstanceState {
             };
             self.evict_this(store, slot);
         }
-        MOST_EVICTIONS
+        MAX_EVICTIONS
     }
 
     fn victim(&mut self, group: Group, only: Option<Group>) -> Option<Slot> {
@@ -556,7 +563,7 @@ impl InstanceState {
     }
 
     /// Checks that each page in the list has a staged entry, and that the list's length is right. Returns the length.
-    pub fn validate_staged(&self, store: &Store, findings: &mut Findings) -> u64 {
+    pub fn validate_staged(&self, store: &Store, violations: &mut Violations) -> u64 {
         let mut listed = 0;
         for frame in self.staged.iter(&store.staging) {
             listed += 1;
@@ -565,11 +572,11 @@ impl InstanceState {
             }
             let page = store.staging.page(frame);
             let entry = self.still(page, frame, Kind::STAGED);
-            findings.expect(entry.is_some(), || {
+            violations.expect(entry.is_some(), || {
                 format!("frame {frame} of {page:?} is listed, and has no entry")
             });
         }
-        findings.equal(self.staged.length, listed, "pages in the list");
+        violations.equal(self.staged.length, listed, "pages in the list");
         listed
     }
 
@@ -591,16 +598,16 @@ impl InstanceState {
     pub fn displace(&mut self, store: &Store, page: PageId, length: usize, update: bool) -> bool {
         let staging = &store.staging;
         let places = Places::new(&mut self.directory);
-        let worth = |page| self.policy.worth(&places, page);
+        let score = |page| self.policy.score(&places, page);
         let waiting = self.staged.iter(staging).take(DISPLACED_AMONG);
         let least = waiting
             .filter(|&frame| staging.length(frame) == length)
-            .map(|frame| (worth(staging.page(frame)), frame))
-            .min_by_key(|&(worth, _)| worth);
+            .map(|frame| (score(staging.page(frame)), frame))
+            .min_by_key(|&(score, _)| score);
         let Some((least, frame)) = least else {
             return false;
         };
-        if worth(page) + u32::from(update) <= least {
+        if score(page) + u32::from(update) <= least {
             return false;
         }
         self.remove_if_same(store, staging.page(frame), frame, Kind::STAGED)
@@ -631,7 +638,7 @@ impl InstanceState {
     /// The highest page of a file that may have an entry here; `None` if there is none, or the file was forgotten.
     pub fn highest_page(&self, file: FileId) -> Option<u32> {
         let pages = self.files.get(&file)?;
-        pages.entered.max(pages.inherited)
+        pages.entered.max(pages.persisted)
     }
 
     /// Breaks it: pages are above the known highest one.
@@ -640,18 +647,18 @@ impl InstanceState {
         self.files.entry(file).or_default().entered = Some(0);
     }
 
-    /// Forgets the file. Its persisted pages have numbers below `inherited_end`; 0 leaves them to eviction or to
+    /// Forgets the file. Its persisted pages have numbers below `persisted_end`; 0 leaves them to eviction or to
     /// [`drain`](crate::Extension::drain). Returns whether [`clear_piece`](Self::clear_piece) will remove its pages.
-    pub fn forget(&mut self, file: FileId, inherited_end: u32) -> bool {
+    pub fn forget(&mut self, file: FileId, persisted_end: u32) -> bool {
         let Some(pages) = self.files.remove(&file) else {
             return false;
         };
         let after = |page: u32| u64::from(page) + 1;
-        let inherited = match pages.inherited {
-            Some(u32::MAX) => inherited_end.into(),
+        let persisted = match pages.persisted {
+            Some(u32::MAX) => persisted_end.into(),
             known => known.map_or(0, after),
         };
-        let end = pages.entered.map_or(0, after).max(inherited);
+        let end = pages.entered.map_or(0, after).max(persisted);
         self.forgotten.add(file, end, pages.records)
     }
 

@@ -12,24 +12,24 @@ use crate::common::config::Compression;
 use crate::common::group::{Group, Limits};
 use crate::common::measure::histogram::LatencyHistogram;
 use crate::common::page::PageId;
-use crate::common::rate_limiter::{Clock, Pacer};
-use crate::common::statistics::{Counter, Padded};
+use crate::common::rate_limiter::{Clock, RateLimiter};
+use crate::common::statistics::{CachePadded, Counter};
 use crate::common::wake::Wake;
 use crate::device::Device;
 use crate::device::queue::CHUNK;
 use crate::index::directory::tags::Tags;
 use crate::index::generation::Generations;
 use crate::instance::Instance;
-use crate::instance::arena::{Arena, Inherited};
+use crate::instance::arena::{Arena, RecoveredEntries};
 use crate::instance::staging::Staging;
 use crate::instance::store::Store;
 
 pub(crate) struct Shared {
     pub generations: Arc<Generations>,
-    pub instances: Box<[Padded<Instance>]>,
+    pub instances: Box<[CachePadded<Instance>]>,
     pub store: Store,
     pub counts: crate::device::compression::Counts,
-    pub pacer: Pacer,
+    pub rate_limiter: RateLimiter,
     pub budget: Arc<WriteBudget>,
     pub clock: Clock,
     pub wake: Wake,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// Held while groups are changed.
     limits: Mutex<Limits>,
     /// Result of the recovery when the extension was opened.
-    pub inherited: Inherited,
+    pub recovered: RecoveredEntries,
     /// Last field: dropped, and unlocked, after the directories mapped from it.
     pub arena: Option<Arena>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Site<'a> {
 pub(crate) struct Written {
     /// Of new pages, as stored.
     pub user_bytes: Counter,
-    /// The same pages, as they were offered.
+    /// The same pages, before compression.
     pub page_bytes: Counter,
     pub evicted: Counter,
     pub reinserted: Counter,
@@ -74,7 +74,7 @@ pub(crate) struct Written {
 pub(crate) struct Parts {
     pub arena: Option<Arena>,
     pub generations: Arc<Generations>,
-    pub instances: Box<[Padded<Instance>]>,
+    pub instances: Box<[CachePadded<Instance>]>,
     pub staging: Staging,
     pub devices: Box<[Device]>,
     pub compression: Compression,
@@ -104,7 +104,7 @@ impl Shared {
                 pages,
             ),
             counts: crate::device::compression::Counts::default(),
-            pacer: Pacer::new(parts.io_capacity, Instant::now()),
+            rate_limiter: RateLimiter::new(parts.io_capacity, Instant::now()),
             budget: parts.budget,
             clock: Clock::default(),
             wake: Wake::new(wake_at),
@@ -113,7 +113,7 @@ impl Shared {
             memory_bytes: parts.memory_bytes,
             forgotten: AtomicUsize::new(0),
             limits: Mutex::new([0; Group::COUNT]),
-            inherited: Inherited::default(),
+            recovered: RecoveredEntries::default(),
             arena: parts.arena,
         }
     }
@@ -124,7 +124,7 @@ impl Shared {
         let mut used = *used;
         used[Group::NORMAL.number()] = false;
         let needed = used.contains(&true);
-        let made = |instance: &Padded<Instance>| {
+        let made = |instance: &CachePadded<Instance>| {
             let misses = needed && !instance.0.has_tags();
             misses.then(|| Tags::new(instance.0.buckets())).transpose()
         };

@@ -25,9 +25,9 @@ use crate::common::memory::Mapped;
 #[cfg(not(checker))]
 use crate::common::memory::Zeroable;
 use crate::common::page::{FileId, MAX_PAGE, PageId, UNIT};
-use crate::common::statistics::Padded;
+use crate::common::statistics::CachePadded;
 use crate::common::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 
 const UNITS_PER_BLOCK: usize = MAX_PAGE / UNIT;
 const CLASSES: usize = 7;
@@ -40,9 +40,9 @@ pub(crate) const NONE: Frame = u32::MAX;
 const UNLISTED: Frame = u32::MAX - 1;
 /// Free blocks that stay resident.
 const KEPT: usize = 4;
-/// A call of `trim` releases one in `TRIM_PART` of the free blocks beyond `KEPT`, at most `MOST_TRIMMED`.
+/// A call of `trim` releases one in `TRIM_PART` of the free blocks beyond `KEPT`, at most `MAX_TRIMMED`.
 const TRIM_PART: usize = 16;
-const MOST_TRIMMED: usize = 8;
+const MAX_TRIMMED: usize = 8;
 
 /// Metadata of a frame, at the index of its first unit. Plain values in atomics: the instance lock and the reference count
 /// order all accesses.
@@ -83,7 +83,7 @@ pub(crate) struct Staging {
     facts: Facts,
     blocks: Mutex<Blocks>,
     /// Bytes of frames in use. `Relaxed`: a gauge; the lock of `blocks` decides.
-    used: Padded<AtomicU64>,
+    used: CachePadded<AtomicU64>,
 }
 
 impl Staging {
@@ -94,7 +94,7 @@ impl Staging {
             memory: Mapped::reserve(blocks * MAX_PAGE)?,
             facts: new_facts(blocks * UNITS_PER_BLOCK)?,
             blocks: Mutex::new(Blocks::new(blocks)),
-            used: Padded::default(),
+            used: CachePadded::default(),
         })
     }
 
@@ -131,7 +131,7 @@ impl Staging {
     pub fn trim(&self) {
         let mut blocks = self.blocks.lock();
         let spare = blocks.ready.saturating_sub(KEPT);
-        for _ in 0..spare.div_ceil(TRIM_PART).min(MOST_TRIMMED) {
+        for _ in 0..spare.div_ceil(TRIM_PART).min(MAX_TRIMMED) {
             let block = blocks.leave_ready() as usize;
             // SAFETY: a whole free block; the lock prevents its allocation.
             unsafe {
@@ -233,7 +233,7 @@ impl Staging {
     }
 
     /// Checks that frames in use are not free, and that their bytes are counted. Returns their number.
-    pub fn validate(&self, findings: &mut Findings) -> u64 {
+    pub fn validate(&self, violations: &mut Violations) -> u64 {
         let blocks = self.blocks.lock();
         let (mut frames, mut used) = (0, 0);
         for block in 0..self.facts.len() / UNITS_PER_BLOCK {
@@ -246,10 +246,10 @@ impl Staging {
                     used += self.length(first + unit) as u64;
                 }
             }
-            blocks.validate(block as u32, in_use, findings);
+            blocks.validate(block as u32, in_use, violations);
         }
-        blocks.validate_lists(findings);
-        findings.equal(self.used(), used, "bytes of frames in use");
+        blocks.validate_lists(violations);
+        violations.equal(self.used(), used, "bytes of frames in use");
         frames
     }
 
@@ -507,43 +507,43 @@ impl Blocks {
     }
 
     /// Checks that a block is free, or in its class's list, or full. `in_use`: a bit for the first unit of each frame in use.
-    fn validate(&self, block: u32, in_use: u64, findings: &mut Findings) {
+    fn validate(&self, block: u32, in_use: u64, violations: &mut Violations) {
         let whole = self.whole.iter().filter(|&&other| other == block).count();
         let lists = self.partial.iter().enumerate();
         let listed: Vec<usize> = lists
             .filter(|(_, list)| list.contains(&block))
             .map(|(class, _)| class)
             .collect();
-        findings.expect(whole + listed.len() <= 1, || {
+        violations.expect(whole + listed.len() <= 1, || {
             format!("block {block} is free {whole} times, and of the classes {listed:?}")
         });
         let free = self.free[block as usize];
         if whole > 0 {
-            findings.equal(in_use, 0, "frames of a block that is free");
+            violations.equal(in_use, 0, "frames of a block that is free");
         } else if let [class] = listed[..] {
             let all = Self::all(class);
-            findings.equal(free, all & !in_use, "free frames of a block");
-            findings.expect(free != 0 && free != all, || {
+            violations.equal(free, all & !in_use, "free frames of a block");
+            violations.expect(free != 0 && free != all, || {
                 format!("block {block} is listed, with {free:x} free")
             });
         } else {
-            findings.expect(free == 0 && in_use != 0, || {
+            violations.expect(free == 0 && in_use != 0, || {
                 format!("block {block} is in no list, with {free:x} free and {in_use:x} in use")
             });
         }
     }
 
-    fn validate_lists(&self, findings: &mut Findings) {
-        findings.expect(
+    fn validate_lists(&self, violations: &mut Violations) {
+        violations.expect(
             self.ready <= self.whole.len() && self.resident <= self.free.len(),
             || format!("{} ready, {} resident", self.ready, self.resident),
         );
         let in_use = self.free.len() - self.whole.len();
-        findings.equal(self.resident, in_use + self.ready, "resident blocks");
+        violations.equal(self.resident, in_use + self.ready, "resident blocks");
         for list in &self.partial {
             for (at, &block) in list.iter().enumerate() {
                 let position = self.position[block as usize] as usize;
-                findings.equal(position, at, "position of a block");
+                violations.equal(position, at, "position of a block");
             }
         }
     }
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_touched_by_several_at_a_time_and_put_back_if_there_is_no_memory() {
+    fn untouched_block_without_memory_is_put_back() {
         let mut blocks = Blocks::new(3);
         assert_eq!(blocks.take(6), Some(Place::Untouched(0)));
         assert_eq!(blocks.take(6), Some(Place::Untouched(1)));

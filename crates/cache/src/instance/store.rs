@@ -6,12 +6,12 @@ use crate::common::config::Compression;
 use crate::common::page::UNIT;
 use crate::device::Device;
 use crate::index::directory::{Entry, Kind};
-use crate::instance::balancing::Spread;
+use crate::instance::balancing::Balancing;
 use crate::instance::staging::Staging;
 
 /// Share of all pages that forms the spare room, and its limit: as many pages as writes are likely to be in flight.
 const SPARE_SHARE: u64 = 128;
-const MOST_SPARE_PAGES: usize = 1024;
+const MAX_SPARE_PAGES: usize = 1024;
 
 pub(crate) struct Store {
     pub staging: Staging,
@@ -33,7 +33,7 @@ impl Store {
         nominal_page: usize,
         pages: u64,
     ) -> Store {
-        let spare_pages = ((pages / SPARE_SHARE) as usize).min(MOST_SPARE_PAGES);
+        let spare_pages = ((pages / SPARE_SHARE) as usize).min(MAX_SPARE_PAGES);
         Store {
             staging,
             devices,
@@ -46,8 +46,8 @@ impl Store {
     }
 
     /// Input of the rules that distribute pages among the devices.
-    pub fn spread(&self) -> Spread<'_> {
-        Spread {
+    pub fn balancing(&self) -> Balancing<'_> {
+        Balancing {
             devices: &self.devices,
             staging: &self.staging,
             compression: self.compression,
@@ -99,8 +99,8 @@ impl Store {
     }
 
     /// Whether there is so much room that pages need not compete for it. Room of pages that writes have just dropped does not
-    /// count: they are offered again when the writes have completed.
+    /// count: they are inserted again when the writes have completed.
     pub fn has_spare_room(&self) -> bool {
-        self.spread().has_room(self.spare_bytes)
+        self.balancing().has_room(self.spare_bytes)
     }
 }

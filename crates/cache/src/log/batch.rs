@@ -103,7 +103,7 @@ impl Batch {
             }
             drop(state);
             for p in group {
-                let_go(shared, p.origin);
+                release_frame(shared, p.origin);
             }
         }
         self.clear(at);
@@ -130,10 +130,10 @@ pub(crate) fn discard(shared: &Shared, page: PageId, origin: Origin) {
     let mut state = shared.instance(page).lock();
     state.remove_if_same(&shared.store, page, location, kind);
     drop(state);
-    let_go(shared, origin);
+    release_frame(shared, origin);
 }
 
-fn let_go(shared: &Shared, origin: Origin) {
+fn release_frame(shared: &Shared, origin: Origin) {
     if let Origin::Staged(frame) = origin {
         drop(shared.store.staging.collected(frame));
     }

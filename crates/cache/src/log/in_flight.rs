@@ -1,24 +1,24 @@
 //! Concurrent writes of a device.
 //!
-//! Pages of whole blocks are written from their frames in place, without a copy. A *flight* is one write of up to 256 KiB
-//! and its pages. Flights land in any order. When a flight has landed, its pages' entries are switched to the device, as
-//! after any other write. If it failed, the entries are removed and the device fails. A footer is a flight, too.
+//! Pages of whole blocks are written from their frames in place, without a copy. One write has up to 256 KiB and its pages.
+//! Writes complete in any order. When a write has completed, the entries of its pages are switched to the device, as after
+//! any other write. If it failed, the entries are removed and the device fails. A footer is such a write, too.
 //!
-//! No two flights touch the same block. Within a segment each place is written once while the segment is open. Pages that
-//! are not whole blocks share blocks, so they are never flown: the writer copies them into the chunk and writes that
-//! synchronously. A segment is reclaimed only when no flight targets it ([`Flights::destinations`]): until then the entries
-//! do not show which of its pages are live. Purging waits until everything has landed.
+//! No two writes in flight touch the same block. Within a segment each place is written once while the segment is open.
+//! Pages that are not whole blocks share blocks, so the writer copies them into the chunk and writes that synchronously. A
+//! segment is reclaimed only when no write in flight targets it ([`InFlightWrites::destinations`]): until then the entries
+//! do not show which of its pages are live. Purging waits until everything has completed.
 //!
 //! Footers of the likely next victims are read ahead in the same way ([`Ahead`]), so that the writer does not wait for them
 //! between two writes.
 //!
-//! Without a queue ([`crate::device::queue`]) there are no flights.
+//! Without a queue ([`crate::device::queue`]) all writes are synchronous.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::memory::Bounce;
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::common::wake::TICK;
 use crate::device::file::CacheFile;
 use crate::device::queue::{DEPTH, Part, Queue, READS};
@@ -28,11 +28,11 @@ use crate::device::{Device, Fault};
 use crate::instance::shared::Site;
 use crate::log::batch::Batch;
 
-/// Longest footer that is flown: that of a segment of 16 KiB pages.
-pub(crate) const FLOWN_FOOTER: usize = 2 * BLOCK;
+/// Longest footer that is written asynchronously: that of a segment of 16 KiB pages.
+pub(crate) const MAX_ASYNC_FOOTER: usize = 2 * BLOCK;
 
 /// Minimum of concurrent writes, however few requests the disk has.
-const LEAST_FLIGHTS: usize = 2;
+const MIN_WRITES: usize = 2;
 
 /// Writes are started together once this many, or this many bytes, have been submitted.
 const BATCH: usize = 4;
@@ -42,8 +42,8 @@ const BATCH_BYTES: usize = 64 << 10;
 const AWAITED: usize = 2;
 
 /// A write in flight, or a free slot for one.
-struct Flight {
-    under_way: bool,
+struct InFlightWrite {
+    is_active: bool,
     segment: u32,
     offset: u64,
     parts: Vec<Part>,
@@ -53,10 +53,10 @@ struct Flight {
     began: Instant,
 }
 
-// SAFETY: the parts point into frames that `batch` holds, or into `footer` of the same flight.
-unsafe impl Send for Flight {}
+// SAFETY: the parts point into frames that `batch` holds, or into `footer` of the same write.
+unsafe impl Send for InFlightWrite {}
 
-impl Flight {
+impl InFlightWrite {
     fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes).sum()
     }
@@ -65,7 +65,7 @@ impl Flight {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     No,
-    UnderWay,
+    InFlight,
     Done,
 }
 
@@ -79,22 +79,22 @@ struct Ahead {
 }
 
 /// A writer's concurrent writes and its read-ahead.
-pub(crate) struct Flights {
+pub(crate) struct InFlightWrites {
     /// First field: its drop waits for all requests before the memory below is released.
     queue: Option<Box<dyn Queue>>,
     /// The file that the queue was made for.
     file: Option<Arc<CacheFile>>,
-    flights: Vec<Flight>,
+    writes: Vec<InFlightWrite>,
     ahead: Vec<Ahead>,
-    landed: Vec<(usize, std::io::Result<usize>)>,
+    completed: Vec<(usize, std::io::Result<usize>)>,
     /// Writes in flight: their number, the bytes of their frames, their disk requests.
     count: usize,
     held: usize,
     requests: usize,
     reads: usize,
     /// Submitted requests that the kernel has not been given: their number and bytes.
-    unbegun: usize,
-    unbegun_bytes: usize,
+    queued: usize,
+    queued_bytes: usize,
 }
 
 impl Ahead {
@@ -109,10 +109,10 @@ impl Ahead {
     }
 }
 
-impl Flights {
-    pub fn new() -> Flights {
-        let flight = || Flight {
-            under_way: false,
+impl InFlightWrites {
+    pub fn new() -> InFlightWrites {
+        let write = || InFlightWrite {
+            is_active: false,
             segment: 0,
             offset: 0,
             parts: Vec::new(),
@@ -120,18 +120,18 @@ impl Flights {
             footer: Bounce::NONE,
             began: Instant::now(),
         };
-        Flights {
+        InFlightWrites {
             queue: None,
             file: None,
-            flights: (0..DEPTH).map(|_| flight()).collect(),
+            writes: (0..DEPTH).map(|_| write()).collect(),
             ahead: (0..READS).map(|_| Ahead::none()).collect(),
-            landed: Vec::with_capacity(DEPTH + READS),
+            completed: Vec::with_capacity(DEPTH + READS),
             count: 0,
             held: 0,
             requests: 0,
             reads: 0,
-            unbegun: 0,
-            unbegun_bytes: 0,
+            queued: 0,
+            queued_bytes: 0,
         }
     }
 
@@ -142,43 +142,43 @@ impl Flights {
 
     /// Whether any write or read is in flight.
     pub fn any(&self) -> bool {
-        self.under_way() > 0
+        self.count() > 0
     }
 
     /// Number of writes and reads in flight.
-    pub fn under_way(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count + self.reads
     }
 
-    /// Bytes of the frames that the flights hold.
+    /// Bytes of the frames that the writes hold.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// A free slot, if the disk requests in flight are fewer than `most_requests` or the minimum of flights is not reached.
-    fn free(&self, most_requests: usize) -> Option<usize> {
-        if self.requests + self.reads >= most_requests && self.count >= LEAST_FLIGHTS {
+    /// A free slot, if the disk requests in flight are fewer than `max_requests` or the minimum of writes is not reached.
+    fn free(&self, max_requests: usize) -> Option<usize> {
+        if self.requests + self.reads >= max_requests && self.count >= MIN_WRITES {
             return None;
         }
-        self.flights.iter().position(|flight| !flight.under_way)
+        self.writes.iter().position(|write| !write.is_active)
     }
 
     /// Starts submitted requests. Call before a step that may take long.
     pub fn begin(&mut self) {
-        if self.unbegun > 0 {
-            (self.unbegun, self.unbegun_bytes) = (0, 0);
+        if self.queued > 0 {
+            (self.queued, self.queued_bytes) = (0, 0);
             if let Some(queue) = &mut self.queue {
                 queue.begin();
             }
         }
     }
 
-    /// Segments that a flight targets.
+    /// Segments that a write in flight targets.
     pub fn destinations(&self, segments: &mut Vec<u32>) {
         segments.clear();
-        for flight in self.flights.iter().filter(|flight| flight.under_way) {
-            if !segments.contains(&flight.segment) {
-                segments.push(flight.segment);
+        for write in self.writes.iter().filter(|write| write.is_active) {
+            if !segments.contains(&write.segment) {
+                segments.push(write.segment);
             }
         }
     }
@@ -191,19 +191,19 @@ impl Flights {
         self.ahead.iter().filter(done).map(|ahead| ahead.segment)
     }
 
-    /// Checks the counters against the flights and reads.
-    pub fn validate(&self, findings: &mut Findings) {
-        let under_way = || self.flights.iter().filter(|flight| flight.under_way);
-        findings.equal(self.count, under_way().count(), "writes under way");
-        let held = under_way().map(|flight| flight.batch.held()).sum();
-        findings.equal(self.held, held, "bytes held by writes");
-        let requested = under_way().map(|flight| requests(flight.bytes())).sum();
-        findings.equal(self.requests, requested, "requests of writes");
+    /// Checks the counters against the writes and reads.
+    pub fn validate(&self, violations: &mut Violations) {
+        let in_flight = || self.writes.iter().filter(|write| write.is_active);
+        violations.equal(self.count, in_flight().count(), "writes under way");
+        let held = in_flight().map(|write| write.batch.held()).sum();
+        violations.equal(self.held, held, "bytes held by writes");
+        let requested = in_flight().map(|write| requests(write.bytes())).sum();
+        violations.equal(self.requests, requested, "requests of writes");
         let reads = self
             .ahead
             .iter()
-            .filter(|ahead| ahead.reading == Reading::UnderWay);
-        findings.equal(self.reads, reads.count(), "reads under way");
+            .filter(|ahead| ahead.reading == Reading::InFlight);
+        violations.equal(self.reads, reads.count(), "reads under way");
     }
 
     /// Drops the footers read ahead. Nothing may be in flight.
@@ -216,13 +216,13 @@ impl Flights {
     /// Reads the footers of these segments, each of `length` bytes, while there is room. Footers read ahead for segments with
     /// more than `near` live units are replaced.
     pub fn read_ahead(&mut self, device: &Device, segments: &[u32], length: usize, near: u32) {
-        if length == 0 || length > FLOWN_FOOTER {
+        if length == 0 || length > MAX_ASYNC_FOOTER {
             return;
         }
         let Some(queue) = &mut self.queue else {
             return;
         };
-        let most = device.submissions().most_of_writes();
+        let most = device.submissions().max_writes();
         for &segment in segments {
             // Leave part of the requests to the server's reads.
             if self.requests + self.reads >= most {
@@ -238,7 +238,7 @@ impl Flights {
             }
             let spare = |ahead: &Ahead| match ahead.reading {
                 Reading::No => true,
-                Reading::UnderWay => false,
+                Reading::InFlight => false,
                 Reading::Done => device.table.live_units(ahead.segment) > near,
             };
             let Some(at) = self.ahead.iter().position(spare) else {
@@ -252,21 +252,21 @@ impl Flights {
             let memory = ahead.memory.bytes_mut().as_mut_ptr();
             let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
             let offset = end - length as u64;
-            // SAFETY: nothing else uses the memory until the read has landed.
+            // SAFETY: nothing else uses the memory until the read has completed.
             if !unsafe { queue.read(DEPTH + at, memory, length, offset) } {
                 return;
             }
             (ahead.segment, ahead.sequence, ahead.length) = (segment, sequence, length);
-            ahead.reading = Reading::UnderWay;
+            ahead.reading = Reading::InFlight;
             device.submissions().begin_write(length);
             self.reads += 1;
-            self.unbegun += 1;
+            self.queued += 1;
         }
     }
 
     fn oldest(&self) -> Option<Instant> {
-        let under_way = self.flights.iter().filter(|flight| flight.under_way);
-        under_way.map(|flight| flight.began).min()
+        let in_flight = self.writes.iter().filter(|write| write.is_active);
+        in_flight.map(|write| write.began).min()
     }
 
     /// Creates a queue for the device's current file. Does nothing while requests are in flight.
@@ -286,12 +286,12 @@ impl Flights {
         self.file = None;
     }
 
-    /// Waits until the pacer permits this many bytes.
-    pub fn pace(&mut self, at: Site<'_>, bytes: usize) {
+    /// Waits until the rate limiter permits this many bytes.
+    pub fn limit_rate(&mut self, at: Site<'_>, bytes: usize) {
         let (shared, bytes) = (at.shared, bytes as u64);
         shared.budget.charge(bytes, shared.clock.now());
-        while let Some(time) = shared.pacer.take(bytes, shared.clock.now()) {
-            // In short steps: the rate may be raised during the wait, and landed writes release their frames.
+        while let Some(time) = shared.rate_limiter.take(bytes, shared.clock.now()) {
+            // In short steps: the rate may be raised during the wait, and completed writes release their frames.
             let time = time.min(TICK);
             #[cfg(test)]
             let passed = shared.clock.skip(time);
@@ -301,7 +301,7 @@ impl Flights {
                 return;
             }
             if self.any() {
-                self.land(at, 1, time);
+                self.complete(at, 1, time);
             } else if !passed {
                 shared.wake.pause(time);
             }
@@ -312,7 +312,7 @@ impl Flights {
     ///
     /// # Errors
     /// The device has failed or the extension closes. The caller keeps the pages.
-    pub fn launch(
+    pub fn start(
         &mut self,
         at: Site<'_>,
         segment: u32,
@@ -321,18 +321,18 @@ impl Flights {
         parts: &mut Vec<Part>,
     ) -> Result<(), Fault> {
         let slot = self.free_slot(at).ok_or(Fault::Failed)?;
-        self.pace(at, parts.iter().map(|part| part.bytes).sum());
-        let flight = &mut self.flights[slot];
-        (flight.segment, flight.offset) = (segment, offset);
-        flight.parts.clear();
-        std::mem::swap(&mut flight.parts, parts);
-        std::mem::swap(&mut flight.batch, batch);
+        self.limit_rate(at, parts.iter().map(|part| part.bytes).sum());
+        let write = &mut self.writes[slot];
+        (write.segment, write.offset) = (segment, offset);
+        write.parts.clear();
+        std::mem::swap(&mut write.parts, parts);
+        std::mem::swap(&mut write.batch, batch);
         self.submit(at, slot);
         Ok(())
     }
 
     /// Starts to write the footer of a full segment.
-    pub fn launch_footer(
+    pub fn start_footer(
         &mut self,
         at: Site<'_>,
         segment: u32,
@@ -341,49 +341,49 @@ impl Flights {
         let device = at.device;
         let slot = self.free_slot(at).ok_or(Fault::Failed)?;
         let length = format::footer_bytes(records.len());
-        let flight = &mut self.flights[slot];
-        if !flight.footer.grow(length) {
+        let write = &mut self.writes[slot];
+        if !write.footer.grow(length) {
             return Err(Fault::Error);
         }
-        let footer = &mut flight.footer.bytes_mut()[..length];
+        let footer = &mut write.footer.bytes_mut()[..length];
         format::encode_footer(device.segment_name(segment), records, footer);
-        flight.segment = segment;
+        write.segment = segment;
         let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
-        flight.offset = end - length as u64;
-        flight.parts.clear();
-        flight.parts.push(Part {
+        write.offset = end - length as u64;
+        write.parts.clear();
+        write.parts.push(Part {
             start: footer.as_ptr(),
             bytes: length,
         });
-        self.pace(at, length);
+        self.limit_rate(at, length);
         self.submit(at, slot);
         Ok(())
     }
 
     fn submit(&mut self, at: Site<'_>, slot: usize) {
         let device = at.device;
-        let flight = &mut self.flights[slot];
-        let bytes = flight.bytes();
-        flight.began = Instant::now();
-        flight.under_way = true;
+        let write = &mut self.writes[slot];
+        let bytes = write.bytes();
+        write.began = Instant::now();
+        write.is_active = true;
         self.count += 1;
-        self.held += flight.batch.held();
+        self.held += write.batch.held();
         self.requests += requests(bytes);
-        self.unbegun += 1;
-        self.unbegun_bytes += bytes;
+        self.queued += 1;
+        self.queued_bytes += bytes;
         device.submissions().begin_write(bytes);
         if self.count == 1 {
             // Must precede the submission: the kernel may block the writer there.
             device.speed.set_oldest(self.oldest());
         }
-        let flight = &self.flights[slot];
+        let write = &self.writes[slot];
         if let Some(queue) = &mut self.queue {
-            // SAFETY: the flight holds the frames and the footer until it has landed.
-            unsafe { queue.submit(slot, &flight.parts, flight.offset) };
+            // SAFETY: the write holds the frames and the footer until it has completed.
+            unsafe { queue.submit(slot, &write.parts, write.offset) };
         }
-        if self.unbegun >= BATCH || self.unbegun_bytes >= BATCH_BYTES {
-            // Landed flights still hold frames.
-            self.land(at, 1, Duration::ZERO);
+        if self.queued >= BATCH || self.queued_bytes >= BATCH_BYTES {
+            // Completed writes still hold frames.
+            self.complete(at, 1, Duration::ZERO);
         }
     }
 
@@ -391,7 +391,7 @@ impl Flights {
     fn free_slot(&mut self, at: Site<'_>) -> Option<usize> {
         let (shared, device) = (at.shared, at.device);
         loop {
-            let most = device.submissions().most_of_writes();
+            let most = device.submissions().max_writes();
             if let Some(slot) = self.free(most) {
                 return device.health.active().then_some(slot);
             }
@@ -400,7 +400,7 @@ impl Flights {
             }
             // If only few may be in flight, wait for a single one.
             let wanted = AWAITED.min(self.count.saturating_sub(1)).max(1);
-            self.land(at, wanted, TICK);
+            self.complete(at, wanted, TICK);
         }
     }
 
@@ -409,11 +409,11 @@ impl Flights {
         let (shared, device) = (at.shared, at.device);
         let of = |ahead: &Ahead| ahead.reading != Reading::No && ahead.segment == segment;
         let slot = self.ahead.iter().position(of)?;
-        while self.ahead[slot].reading == Reading::UnderWay {
+        while self.ahead[slot].reading == Reading::InFlight {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            self.land(at, 1, TICK);
+            self.complete(at, 1, TICK);
         }
         let ahead = &mut self.ahead[slot];
         let done = ahead.reading == Reading::Done;
@@ -422,32 +422,32 @@ impl Flights {
             .then(|| &mut ahead.memory.bytes_mut()[..ahead.length])
     }
 
-    /// Processes landed writes and reads. Waits for `wanted` of them, but no longer than `wait`.
-    pub fn land(&mut self, at: Site<'_>, wanted: usize, wait: Duration) {
+    /// Processes completed writes and reads. Waits for `wanted` of them, but no longer than `wait`.
+    pub fn complete(&mut self, at: Site<'_>, wanted: usize, wait: Duration) {
         if !self.any() {
             return;
         }
-        let mut landed = std::mem::take(&mut self.landed);
-        (self.unbegun, self.unbegun_bytes) = (0, 0);
+        let mut completed = std::mem::take(&mut self.completed);
+        (self.queued, self.queued_bytes) = (0, 0);
         if let Some(queue) = &mut self.queue {
-            queue.land(wanted.max(1), wait, &mut landed);
+            queue.complete(wanted.max(1), wait, &mut completed);
         }
-        for (slot, result) in landed.drain(..) {
+        for (slot, result) in completed.drain(..) {
             match slot.checked_sub(DEPTH) {
-                None => self.arrive(at, slot, result),
-                Some(ahead) => self.arrive_ahead(at.device, ahead, result),
+                None => self.write_completed(at, slot, result),
+                Some(ahead) => self.read_ahead_completed(at.device, ahead, result),
             }
         }
-        // Even if none has landed: other writes of this device were measured during the wait.
+        // Even if none has completed: other writes of this device were measured during the wait.
         at.device.speed.set_oldest(self.oldest());
-        self.landed = landed;
+        self.completed = completed;
     }
 
-    fn arrive_ahead(&mut self, device: &Device, at: usize, result: std::io::Result<usize>) {
+    fn read_ahead_completed(&mut self, device: &Device, at: usize, result: std::io::Result<usize>) {
         let Some(ahead) = self.ahead.get_mut(at) else {
             return;
         };
-        if ahead.reading != Reading::UnderWay {
+        if ahead.reading != Reading::InFlight {
             return;
         }
         self.reads -= 1;
@@ -463,28 +463,28 @@ impl Flights {
         }
     }
 
-    fn arrive(&mut self, at: Site<'_>, slot: usize, result: std::io::Result<usize>) {
+    fn write_completed(&mut self, at: Site<'_>, slot: usize, result: std::io::Result<usize>) {
         let device = at.device;
-        let Some(flight) = self.flights.get_mut(slot).filter(|f| f.under_way) else {
+        let Some(write) = self.writes.get_mut(slot).filter(|f| f.is_active) else {
             return;
         };
-        let bytes = flight.bytes();
+        let bytes = write.bytes();
         device.submissions().end_write(bytes);
-        let written = device.landed(&flight.parts, flight.offset, flight.began, result);
-        flight.under_way = false;
+        let written = device.completed(&write.parts, write.offset, write.began, result);
+        write.is_active = false;
         self.count -= 1;
-        self.held -= flight.batch.held();
+        self.held -= write.batch.held();
         self.requests -= requests(bytes);
         match written {
-            Ok(()) => flight.batch.publish(at, flight.segment),
-            Err(_) => flight.batch.discard(at),
+            Ok(()) => write.batch.publish(at, write.segment),
+            Err(_) => write.batch.discard(at),
         }
     }
 
     /// Waits until nothing is in flight, the device has failed, or the extension closes.
-    pub fn settle(&mut self, at: Site<'_>) {
+    pub fn complete_all(&mut self, at: Site<'_>) {
         while self.any() && at.device.health.active() && !at.shared.wake.stopped() {
-            self.land(at, 1, TICK);
+            self.complete(at, 1, TICK);
         }
     }
 }

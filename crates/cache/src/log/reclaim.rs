@@ -24,17 +24,17 @@ use crate::device::segment::format::{self, BLOCK, Record};
 use crate::device::{Device, Fault};
 use crate::instance::shared::Site;
 use crate::log::batch::{Origin, discard};
-use crate::log::in_flight::Flights;
+use crate::log::in_flight::InFlightWrites;
 use crate::log::segment_log::{MOVED, RESERVED_SEGMENTS, SegmentLog};
 use crate::log::stream::{Size, Stored};
 use crate::log::sweep::sweep;
 
 /// Limit of segments reclaimed in a row before pages are collected again.
-const MOST_IN_A_ROW: usize = 8;
+const MAX_IN_A_ROW: usize = 8;
 /// Unused bytes that may be read between two pages to save a read.
 const GAP: usize = 32 << 10;
 /// Limit of segments compared in a search for the victim. If there are more, each search takes the next ones.
-const MOST_COMPARED: usize = 8192;
+const MAX_COMPARED: usize = 8192;
 /// A segment whose footer was read ahead is preferred to the emptiest if it has at most this part of a segment more live.
 const AHEAD_PART: u64 = 64;
 
@@ -49,8 +49,8 @@ pub(crate) struct Reclaimer {
     next: Vec<u32>,
     /// Live units of a segment that is about as empty as the emptiest.
     near: u32,
-    /// Segments that a flight targets.
-    flown_to: Vec<u32>,
+    /// Segments that a write in flight targets.
+    destinations: Vec<u32>,
 }
 
 /// State of the segment that is being reclaimed.
@@ -81,7 +81,7 @@ impl Reclaimer {
             compared: 0,
             next: Vec::with_capacity(1 + READS),
             near: 0,
-            flown_to: Vec::with_capacity(DEPTH),
+            destinations: Vec::with_capacity(DEPTH),
         }
     }
 
@@ -114,7 +114,7 @@ impl Reclaimer {
         let Some(victim) = self.choose_victim(at, log) else {
             return Ok(false);
         };
-        let known = self.read_footer(at, &mut log.flights, victim);
+        let known = self.read_footer(at, &mut log.in_flight, victim);
         if known {
             sort_out(at, victim, &mut self.buffers);
         } else {
@@ -127,7 +127,7 @@ impl Reclaimer {
         let alive = alive.map(|keep| keep.record);
         let opened = log.reopen(at.device, victim, alive, size);
         if opened {
-            log.flights
+            log.in_flight
                 .read_ahead(at.device, &self.next, self.footer, self.near);
         }
         Ok(opened)
@@ -135,7 +135,7 @@ impl Reclaimer {
 
     /// Empties segments until one more than the reserve is free.
     fn compact(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Result<(), Fault> {
-        for _ in 0..MOST_IN_A_ROW {
+        for _ in 0..MAX_IN_A_ROW {
             if log.free() + log.vacated() > RESERVED_SEGMENTS {
                 break;
             }
@@ -150,10 +150,10 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// The segment with the fewest live units. Excludes segments that a flight targets: their new pages are not counted yet.
+    /// The segment with the fewest live units. Excludes segments that a write in flight targets: their new pages are not counted yet.
     fn choose_victim(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Option<u32> {
         let chosen = self.find_emptiest(at.device, log).or_else(|| {
-            log.flights.settle(at);
+            log.in_flight.complete_all(at);
             self.find_emptiest(at.device, log)
         })?;
         Some(log.choose(chosen))
@@ -161,12 +161,12 @@ impl Reclaimer {
 
     /// Position of the emptiest segment in the list of full ones. Remembers the next ones.
     fn find_emptiest(&mut self, device: &Device, log: &SegmentLog) -> Option<usize> {
-        log.flights.destinations(&mut self.flown_to);
+        log.in_flight.destinations(&mut self.destinations);
         self.next.clear();
         let full = log.full();
-        let compared = full.len().min(MOST_COMPARED);
+        let compared = full.len().min(MAX_COMPARED);
         let first = match full.len() {
-            0..=MOST_COMPARED => 0,
+            0..=MAX_COMPARED => 0,
             count => self.compared % count,
         };
         self.compared = first + compared;
@@ -174,7 +174,7 @@ impl Reclaimer {
         let mut least = [(u32::MAX, usize::MAX); 1 + READS];
         for at in (first..full.len()).chain(0..first).take(compared) {
             let live = device.table.live_units(full[at]);
-            if live >= least[READS].0 || self.flown_to.contains(&full[at]) {
+            if live >= least[READS].0 || self.destinations.contains(&full[at]) {
                 continue;
             }
             let place = least.partition_point(|&(other, _)| other <= live);
@@ -190,9 +190,9 @@ impl Reclaimer {
         self.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
         // Prefer one whose footer is already known: reading it costs no wait.
         let near = |segment: &u32| {
-            device.table.live_units(*segment) <= self.near && !self.flown_to.contains(segment)
+            device.table.live_units(*segment) <= self.near && !self.destinations.contains(segment)
         };
-        let known = log.flights.ahead(device).filter(near);
+        let known = log.in_flight.ahead(device).filter(near);
         let known = known.filter_map(|segment| full.iter().position(|&other| other == segment));
         let chosen = known.min().unwrap_or(emptiest);
         if chosen != emptiest {
@@ -208,7 +208,7 @@ impl Reclaimer {
         log: &mut SegmentLog,
         victim: u32,
     ) -> Result<(), Fault> {
-        if self.read_footer(at, &mut log.flights, victim) {
+        if self.read_footer(at, &mut log.in_flight, victim) {
             sort_out(at, victim, &mut self.buffers);
             limit(at, victim, &mut self.buffers.keep);
             self.move_kept(at, log, victim);
@@ -224,10 +224,10 @@ impl Reclaimer {
     }
 
     /// Reads the footer into the records. False if it cannot be read.
-    fn read_footer(&mut self, at: Site<'_>, flights: &mut Flights, victim: u32) -> bool {
+    fn read_footer(&mut self, at: Site<'_>, in_flight: &mut InFlightWrites, victim: u32) -> bool {
         let (device, buffers) = (at.device, &mut self.buffers);
-        flights.begin();
-        if let Some(area) = flights.footer_ahead(at, victim) {
+        in_flight.begin();
+        if let Some(area) = in_flight.footer_ahead(at, victim) {
             if matches!(
                 decode(device, victim, area, &mut buffers.records),
                 Footer::Known

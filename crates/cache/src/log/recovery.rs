@@ -72,11 +72,11 @@ impl Recovery {
             return Some(Duration::MAX);
         }
         // Writes in flight hold frames, and must not overwrite pages that are written after a purge.
-        log.flights.land(at, 1, Duration::ZERO);
-        if log.flights.any() {
+        log.in_flight.complete(at, 1, Duration::ZERO);
+        if log.in_flight.any() {
             return Some(TICK);
         }
-        log.flights.end();
+        log.in_flight.end();
         if !self.purged {
             purge(at, log);
             self.purged = true;
@@ -139,6 +139,6 @@ fn purge(at: Site<'_>, log: &mut SegmentLog) {
     let left = || device.table.cached().0;
     let removed = sweep(shared, device, |_| true, left);
     shared.written.purged.add(removed);
-    log.flights.forget_ahead();
+    log.in_flight.forget_ahead();
     log.purge(device);
 }

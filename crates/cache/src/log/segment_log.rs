@@ -1,4 +1,4 @@
-//! The log of a device: assigns places to pages.
+//! Assigns places to pages, and tracks the states of segments.
 //!
 //! A segment is opened, filled from its beginning, and closed with a footer. When only the reserve of segments is free, the
 //! segment with the fewest live units is reopened. Its footer names its pages, the entries show which of them are live, and
@@ -8,19 +8,16 @@
 //! emptied first. But it writes several times fewer bytes, because updates leave holes everywhere: with 90 % live, an
 //! emptied segment costs four to five writes of old pages for each new one. Segments are emptied only if the holes are too
 //! small for a page. The moved pages go to a separate open segment.
-//!
-//! The log tracks the state of each segment, and appends to the open ones ([`crate::log::stream`]). When all are full,
-//! [`crate::log::reclaim`] decides which segment becomes writable again, and informs the log.
 
 use std::sync::atomic::Ordering;
 
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::device::segment::format::Record;
 use crate::device::segment::states::States;
 use crate::device::{Device, Fault};
 use crate::instance::shared::Site;
 use crate::log::batch::Origin;
-use crate::log::in_flight::Flights;
+use crate::log::in_flight::InFlightWrites;
 use crate::log::stream::{Place, Size, Stored, Stream};
 
 /// Free segments that a writer reserves for the pages of a segment that it compacts.
@@ -33,7 +30,7 @@ pub(crate) const MOVED: usize = 1;
 
 pub(crate) struct SegmentLog {
     /// Writes in flight. First field: they use memory of the streams, so they must be dropped first.
-    pub flights: Flights,
+    pub in_flight: InFlightWrites,
     /// For new pages, and for pages that compaction moves.
     streams: [Stream; 2],
     states: States,
@@ -44,7 +41,7 @@ impl SegmentLog {
     pub fn new(device: &Device) -> SegmentLog {
         let live = |segment| device.table.live(segment);
         let log = SegmentLog {
-            flights: Flights::new(),
+            in_flight: InFlightWrites::new(),
             streams: [Stream::new(true), Stream::new(false)],
             states: States::found(device.geometry.segments, live),
         };
@@ -66,7 +63,7 @@ impl SegmentLog {
             Origin::Staged(_) => NEW,
             Origin::Moved { .. } => MOVED,
         };
-        self.streams[to].prepare(at, &mut self.flights, stored, origin)?;
+        self.streams[to].prepare(at, &mut self.in_flight, stored, origin)?;
         let segment_bytes = at.device.geometry.segment_bytes as usize;
         loop {
             let Some(segment) = self.streams[to].opened() else {
@@ -96,7 +93,7 @@ impl SegmentLog {
         if !self.streams[to].has_pending() {
             return Ok(());
         }
-        let written = self.streams[to].flush(at, &mut self.flights);
+        let written = self.streams[to].flush(at, &mut self.in_flight);
         if to == MOVED {
             // Moved or removed: nothing refers to these segments any longer.
             while let Some(vacated) = self.states.free_vacated() {
@@ -114,7 +111,7 @@ impl SegmentLog {
         };
         // Mark it full first: without its footer, a sweep reclaims it.
         self.states.fill(segment);
-        self.streams[to].write_footer(at, &mut self.flights, segment)
+        self.streams[to].write_footer(at, &mut self.in_flight, segment)
     }
 
     /// Opens a free segment. False: only the reserve is free.
@@ -187,7 +184,7 @@ impl SegmentLog {
             return false;
         }
         if stream.fitting_hole(size, segment_bytes).is_none() {
-            self.states.leave_full(segment);
+            self.states.keep_full(segment);
             return false;
         }
         device.table.reused(segment);
@@ -231,18 +228,18 @@ impl SegmentLog {
 
     /// Checks that each segment is in one state, and that pages in open ones are known. `places`: segment and unit of each page
     /// that has an entry.
-    pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
+    pub fn validate(&self, device: &Device, places: &[(u32, u32)], violations: &mut Violations) {
         let open: Vec<u32> = self.streams.iter().filter_map(Stream::opened).collect();
         let live = |segment| device.table.live(segment);
-        self.states.validate(&open, live, findings);
+        self.states.validate(&open, live, violations);
         if device.health.active() {
             let free = self.states.free() as u64;
-            findings.equal(device.free_segments.get(), free, "free segments");
+            violations.equal(device.free_segments.get(), free, "free segments");
         }
         for stream in &self.streams {
-            stream.validate(places, findings);
+            stream.validate(places, violations);
         }
-        self.flights.validate(findings);
+        self.in_flight.validate(violations);
     }
 
     /// For tests that break it.

@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use crate::common::memory::Bounce;
 use crate::common::page::{PageId, UNIT};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::device::queue::{CHUNK, Part};
 use crate::device::segment::format::{self, BLOCK, Record};
 use crate::device::{Device, Fault};
 use crate::index::directory::Kind;
 use crate::instance::shared::Site;
 use crate::log::batch::{Batch, Origin, Pending};
-use crate::log::in_flight::{FLOWN_FOOTER, Flights};
+use crate::log::in_flight::{InFlightWrites, MAX_ASYNC_FOOTER};
 
 /// A page in its stored form.
 #[derive(Clone, Copy)]
@@ -58,8 +58,8 @@ pub(crate) enum Place {
 }
 
 pub(crate) struct Stream {
-    /// Its writes may be flights.
-    flies: bool,
+    /// Its writes may be asynchronous.
+    is_async: bool,
     open: Option<u32>,
     /// Pages in the open segment, and the end of the last of them.
     records: Vec<Record>,
@@ -83,9 +83,9 @@ pub(crate) struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    pub fn new(flies: bool) -> Stream {
+    pub fn new(is_async: bool) -> Stream {
         Stream {
-            flies,
+            is_async,
             open: None,
             records: Vec::with_capacity(256),
             tail: 0,
@@ -245,18 +245,18 @@ impl Stream {
     pub fn prepare(
         &mut self,
         at: Site<'_>,
-        flights: &mut Flights,
+        in_flight: &mut InFlightWrites,
         stored: Stored<'_>,
         origin: Origin,
     ) -> Result<(), Fault> {
-        let may = self.flies
-            && flights.possible()
+        let may = self.is_async
+            && in_flight.possible()
             && matches!(origin, Origin::Staged(_))
             && stored.kind.is_raw()
             && stored.bytes.len() % BLOCK == 0;
         let gathered = may && (self.gathered || !self.has_pending());
         if gathered != self.gathered {
-            self.flush(at, flights)?;
+            self.flush(at, in_flight)?;
             self.gathered = gathered;
         }
         if !gathered {
@@ -338,23 +338,23 @@ impl Stream {
 
     /// Writes the chunk and switches its pages' entries to it. If the write fails, the entries are removed. The write of a
     /// gathered chunk is only started.
-    pub fn flush(&mut self, at: Site<'_>, flights: &mut Flights) -> Result<(), Fault> {
+    pub fn flush(&mut self, at: Site<'_>, in_flight: &mut InFlightWrites) -> Result<(), Fault> {
         let Some(segment) = self.open.filter(|_| self.has_pending()) else {
             return Ok(());
         };
         let offset = at.device.geometry.segment_offset(segment) + self.start as u64;
         if self.gathered {
             let (batch, parts) = (&mut self.batch, &mut self.parts);
-            let launched = flights.launch(at, segment, offset, batch, parts);
-            match launched {
+            let started = in_flight.start(at, segment, offset, batch, parts);
+            match started {
                 Ok(()) => self.go_on_behind(),
                 Err(_) => self.discard(at),
             }
-            return launched;
+            return started;
         }
-        flights.begin();
+        in_flight.begin();
         let written = self.fill_up(at.device, segment).and_then(|length| {
-            flights.pace(at, length);
+            in_flight.limit_rate(at, length);
             at.device.write(&self.chunk.bytes()[..length], offset)
         });
         self.carry();
@@ -376,42 +376,42 @@ impl Stream {
     pub fn write_footer(
         &mut self,
         at: Site<'_>,
-        flights: &mut Flights,
+        in_flight: &mut InFlightWrites,
         segment: u32,
     ) -> Result<(), Fault> {
         let length = format::footer_bytes(self.records.len());
-        if self.flies && flights.possible() && length <= FLOWN_FOOTER {
-            return flights.launch_footer(at, segment, &self.records);
+        if self.is_async && in_flight.possible() && length <= MAX_ASYNC_FOOTER {
+            return in_flight.start_footer(at, segment, &self.records);
         }
         let device = at.device;
         self.chunk().ok_or(Fault::Error)?;
         let footer = &mut self.chunk.bytes_mut()[..length];
         format::encode_footer(device.segment_name(segment), &self.records, footer);
-        flights.pace(at, length);
+        in_flight.limit_rate(at, length);
         let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
         device.write(&self.chunk.bytes()[..length], end - length as u64)
     }
 
     /// Checks that pages do not overlap each other or a hole. `places`: segment and unit of each page that has an entry.
-    pub fn validate(&self, places: &[(u32, u32)], findings: &mut Findings) {
+    pub fn validate(&self, places: &[(u32, u32)], violations: &mut Violations) {
         if self.open.is_none() {
-            return findings.expect(self.batch.is_empty(), || "pages pend for no segment".into());
+            return violations.expect(self.batch.is_empty(), || "pages pend for no segment".into());
         }
         let records = self.records.iter();
         let mut taken: Vec<_> = records.map(|r| r.start()..r.start() + r.length()).collect();
-        findings.expect(taken.iter().all(|place| place.end <= self.tail), || {
+        violations.expect(taken.iter().all(|place| place.end <= self.tail), || {
             format!("a page lies behind the last one, {}", self.tail)
         });
         taken.extend(self.holes.iter().cloned());
         taken.sort_unstable_by_key(|place| place.start);
         for two in taken.windows(2) {
-            findings.expect(two[0].end <= two[1].start, || {
+            violations.expect(two[0].end <= two[1].start, || {
                 format!("{:?} and {:?} of an open segment overlap", two[0], two[1])
             });
         }
         let known: HashSet<u32> = self.records.iter().map(|r| r.unit.into()).collect();
         for &(segment, unit) in places.iter().filter(|place| Some(place.0) == self.open) {
-            findings.expect(known.contains(&unit), || {
+            violations.expect(known.contains(&unit), || {
                 format!("a page at unit {unit} of the open segment {segment} is unknown there")
             });
         }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::config::Compression;
 use crate::common::page::{PageId, UNIT, is_numbered};
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 use crate::common::wake::TICK;
 use crate::device::compression::Compressor;
 use crate::device::file::Wrap;
@@ -28,16 +28,16 @@ use crate::index::directory::Kind;
 use crate::instance::shared::{Shared, Site};
 use crate::instance::staging::Frame;
 use crate::log::batch::{Origin, discard};
-use crate::log::in_flight::FLOWN_FOOTER;
+use crate::log::in_flight::MAX_ASYNC_FOOTER;
 use crate::log::reclaim::Reclaimer;
 use crate::log::recovery::Recovery;
 use crate::log::segment_log::{NEW, SegmentLog};
 use crate::log::stream::Stored;
 
-/// Longest pause of a writer while its device has failed, or while it waits for its last writes to land.
-const LOOK: Duration = Duration::from_secs(5);
+/// Longest pause of a writer while its device has failed, or while it waits for its last writes to complete.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Pause of a writer that leaves pages to the others, and longest wait for writes in flight.
-const LEAVE: Duration = Duration::from_millis(2);
+const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -76,8 +76,8 @@ impl Writer {
     }
 
     /// Memory allocated on demand, at most: chunks of copied pages, the reclaim window, footers, the kernel's ring.
-    pub fn most_buffers() -> u64 {
-        3 * CHUNK as u64 + ((DEPTH + READS) * FLOWN_FOOTER) as u64 + KernelQueue::ring()
+    pub fn max_buffers() -> u64 {
+        3 * CHUNK as u64 + ((DEPTH + READS) * MAX_ASYNC_FOOTER) as u64 + KernelQueue::ring()
     }
 
     pub fn new(shared: Arc<Shared>, device: usize, wrap: Arc<Wrap>, threaded: bool) -> Writer {
@@ -102,7 +102,7 @@ impl Writer {
 
     /// Bytes of frames that it holds.
     pub fn held(&self) -> usize {
-        self.log.held() + self.log.flights.held()
+        self.log.held() + self.log.in_flight.held()
     }
 
     fn site<'a>(&self, shared: &'a Shared) -> Site<'a> {
@@ -143,13 +143,15 @@ impl Writer {
             match self.step() {
                 Step::Worked => {}
                 Step::Idle => shared.wake.wait(TICK),
-                Step::Waiting => shared.wake.pause(LEAVE),
-                Step::Failed(time) => shared.wake.pause(time.min(LOOK)),
+                Step::Waiting => shared.wake.pause(SHORT_PAUSE),
+                Step::Failed(time) => shared.wake.pause(time.min(MAX_PAUSE)),
             }
         }
         // No timeout: writes in flight use the memory and the file.
-        while self.log.flights.any() {
-            self.log.flights.land(self.site(&shared), 1, LOOK);
+        while self.log.in_flight.any() {
+            self.log
+                .in_flight
+                .complete(self.site(&shared), 1, MAX_PAUSE);
         }
     }
 
@@ -159,8 +161,8 @@ impl Writer {
         let device = at.device;
         shared.budget.charge(0, shared.clock.now());
         if device.health.active() {
-            // Must precede the comparison of the devices: landed writes must not count as in flight.
-            self.log.flights.land(at, 1, Duration::ZERO);
+            // Must precede the comparison of the devices: completed writes must not count as in flight.
+            self.log.in_flight.complete(at, 1, Duration::ZERO);
         }
         if self.threaded {
             let devices = shared.store.devices.iter();
@@ -171,28 +173,28 @@ impl Writer {
             return waits.map_or(Step::Worked, Step::Failed);
         }
         self.recovery.check_file(device);
-        self.log.flights.prepare(at);
+        self.log.in_flight.prepare(at);
         // Below the threshold, staged pages wait for more pages, as long as writes are in flight.
         let company = !self.threaded || shared.store.waiting() >= shared.wake.staged;
-        let collected = if company || !self.log.flights.any() {
+        let collected = if company || !self.log.in_flight.any() {
             self.collect(at)
         } else {
             Step::Idle
         };
         let _ = self.log.flush(at, NEW);
-        self.log.flights.begin();
+        self.log.in_flight.begin();
         let company = !self.threaded || shared.store.waiting() >= shared.wake.staged;
         match collected {
             Step::Worked | Step::Waiting if company => collected,
-            _ if self.log.flights.any() => {
-                // All in flight must land, but that may take long and pages may be staged, so the wait is short. If enough
-                // pages wait already, one landed write is sufficient: it frees a slot.
+            _ if self.log.in_flight.any() => {
+                // All in flight must complete, but that may take long and pages may be staged, so the wait is short. If enough
+                // pages wait already, one completed write is sufficient: it frees a slot.
                 let wanted = if company {
                     1
                 } else {
-                    self.log.flights.under_way()
+                    self.log.in_flight.count()
                 };
-                self.log.flights.land(at, wanted, LEAVE);
+                self.log.in_flight.complete(at, wanted, SHORT_PAUSE);
                 Step::Worked
             }
             _ => {
@@ -213,14 +215,18 @@ impl Writer {
     fn collect(&mut self, at: Site<'_>) -> Step {
         let shared = at.shared;
         let mut any = false;
-        let most = shared.store.spread().most_held() / 2;
+        let most = shared.store.balancing().max_held() / 2;
         for _ in 0..shared.instances.len() {
-            let waiting = (self.log.waiting() + self.log.flights.held()) / UNIT;
-            if !shared.store.spread().may_take(self.device, waiting as u64) {
+            let waiting = (self.log.waiting() + self.log.in_flight.held()) / UNIT;
+            if !shared
+                .store
+                .balancing()
+                .may_take(self.device, waiting as u64)
+            {
                 return if any { Step::Worked } else { Step::Waiting };
             }
-            // Held frames must land before more are taken.
-            if self.held() > most && self.log.flights.any() {
+            // Writes of held frames must complete before more are taken.
+            if self.held() > most && self.log.in_flight.any() {
                 return Step::Idle;
             }
             let n = self.next_instance % shared.instances.len();
@@ -274,7 +280,7 @@ impl Writer {
         let numbered = is_numbered(page, bytes);
         if numbered && bytes.len() > UNIT {
             if let Some(mut compressor) = self.compressor.take() {
-                let (timed, pressed) = (self.threaded, shared.store.spread().pressed());
+                let (timed, pressed) = (self.threaded, shared.store.balancing().pressed());
                 let packed = compressor.pack(page.file, bytes, timed, pressed, &shared.counts);
                 let result = packed.map(|(kind, bytes)| {
                     let stored = Stored {
@@ -315,8 +321,8 @@ impl Writer {
 
     /// Checks that pages in open segments are known and that writes in flight are counted. `places`: segment and unit of each
     /// page that has an entry.
-    pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
-        self.log.validate(device, places, findings);
+    pub fn validate(&self, device: &Device, places: &[(u32, u32)], violations: &mut Violations) {
+        self.log.validate(device, places, violations);
     }
 
     /// For tests that break it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::density::Density;
 use super::second_chance::SecondChance;
-use super::{Candidate, Places, Policy, Thrift};
+use super::{Candidate, MemoryPressure, Places, Policy};
 use crate::common::config::PolicyName;
 use crate::common::page::PageId;
 use crate::index::directory::{Entry, Slot};
@@ -14,9 +14,9 @@ use crate::index::directory::{Entry, Slot};
 macro_rules! policies {
     ($($policy:ident),+ $(,)?) => {
         impl PolicyName {
-            pub(crate) fn bytes(self, pages: u64, thrift: Thrift) -> u64 {
+            pub(crate) fn bytes(self, pages: u64, pressure: MemoryPressure) -> u64 {
                 match self {
-                    $(PolicyName::$policy => $policy::bytes(pages, thrift)),+
+                    $(PolicyName::$policy => $policy::bytes(pages, pressure)),+
                 }
             }
 
@@ -35,9 +35,9 @@ macro_rules! policies {
 
         impl Model {
             /// The policy of one instance.
-            pub fn policy(&self, pages: u64, thrift: Thrift) -> io::Result<Chosen> {
+            pub fn policy(&self, pages: u64, pressure: MemoryPressure) -> io::Result<Chosen> {
                 match self {
-                    $(Model::$policy(model) => $policy::new(pages, thrift, model).map(Chosen::$policy)),+
+                    $(Model::$policy(model) => $policy::new(pages, pressure, model).map(Chosen::$policy)),+
                 }
             }
         }
@@ -99,9 +99,9 @@ macro_rules! policies {
                 }
             }
 
-            pub fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
+            pub fn score(&self, places: &Places<'_>, page: PageId) -> u32 {
                 match self {
-                    $(Chosen::$policy(policy) => policy.worth(places, page)),+
+                    $(Chosen::$policy(policy) => policy.score(places, page)),+
                 }
             }
 
@@ -150,13 +150,13 @@ mod tests {
     #[test]
     fn policies_take_the_memory_that_they_say() {
         for &name in PolicyName::ALL {
-            for (pages, thrift) in [
-                (1, Thrift::Usual),
-                (5000, Thrift::Usual),
-                (5000, Thrift::Scarce),
+            for (pages, pressure) in [
+                (1, MemoryPressure::Normal),
+                (5000, MemoryPressure::Normal),
+                (5000, MemoryPressure::High),
             ] {
-                let policy = name.model(pages).policy(pages, thrift).unwrap();
-                assert_eq!(policy.memory_bytes(), name.bytes(pages, thrift), "{name}");
+                let policy = name.model(pages).policy(pages, pressure).unwrap();
+                assert_eq!(policy.memory_bytes(), name.bytes(pages, pressure), "{name}");
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The cache policy: which pages a full cache admits, and which ones it evicts.
 //!
 //! Servers use [`density`]. [`second_chance`] admits everything; only tests and replays use it, as a reference. A
-//! further policy is one file in `policy/` with a type that implements [`Policy`], and its lines here and in [`list`].
-//! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded trace, and [`crate::Config::policy`]
-//! selects it.
+//! further policy is one file in `policy/` with a type that implements [`Policy`], its lines here and in [`list`], and its
+//! name in [`PolicyName`](crate::PolicyName). `bpe-lab replay --policy NAME` then runs it in the engine over a recorded
+//! trace, and [`crate::Config::policy`] selects it.
 //!
 //! Every instance owns a policy and calls it under the instance's lock. All policies share a [`Policy::Model`]. The
 //! engine asks for an admission decision only while pages compete for room, and for a victim only when there is no
@@ -29,13 +29,13 @@ use crate::common::page::PageId;
 use crate::index::directory::{Directory, Entry, Slot};
 
 /// The largest remembered read count of a page.
-pub(crate) const MOST_COUNT: u32 = 15;
+pub(crate) const MAX_COUNT: u32 = 15;
 
-/// Ages a counter: halves its lowest bits, a count up to [`MOST_COUNT`], and keeps the others, the page's tag. At 0 it
+/// Ages a counter: halves its lowest bits, a count up to [`MAX_COUNT`], and keeps the others, the page's tag. At 0 it
 /// drops the page.
 #[inline]
 fn halve(counter: &mut u16) {
-    const COUNT: u16 = MOST_COUNT as u16;
+    const COUNT: u16 = MAX_COUNT as u16;
     let count = (*counter & COUNT) >> 1;
     *counter = if count == 0 {
         0
@@ -55,10 +55,10 @@ pub(crate) enum Candidate {
 
 /// Memory budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Thrift {
-    Usual,
+pub(crate) enum MemoryPressure {
+    Normal,
     /// A memory limit applies, and the usual budget exceeds it.
-    Scarce,
+    High,
 }
 
 /// The module's documentation states the rules for a policy.
@@ -70,13 +70,13 @@ pub(crate) trait Policy: Sized + Send {
     fn model(pages: u64) -> Self::Model;
 
     /// Bytes that the policy of an instance of `pages` pages allocates permanently.
-    fn bytes(pages: u64, thrift: Thrift) -> u64;
+    fn bytes(pages: u64, pressure: MemoryPressure) -> u64;
 
     /// For an instance of `pages` pages on average.
     ///
     /// # Errors
     /// If memory allocation fails.
-    fn new(pages: u64, thrift: Thrift, model: &Arc<Self::Model>) -> io::Result<Self>;
+    fn new(pages: u64, pressure: MemoryPressure, model: &Arc<Self::Model>) -> io::Result<Self>;
 
     /// Bytes that it has allocated.
     #[cfg(test)]
@@ -104,9 +104,9 @@ pub(crate) trait Policy: Sized + Send {
     fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot>;
 
     /// Score of the page in a full staging area. The page with the lowest score is dropped.
-    fn worth(&self, places: &Places<'_>, page: PageId) -> u32;
+    fn score(&self, places: &Places<'_>, page: PageId) -> u32;
 
-    /// The remembered number of recent reads of the page with this identity, 0 to [`MOST_COUNT`]. All policies use the
+    /// The remembered number of recent reads of the page with this identity, 0 to [`MAX_COUNT`]. All policies use the
     /// same scale, so that servers can exchange it.
     fn count(&self, _identity: u64) -> u32 {
         0

@@ -13,7 +13,7 @@
 //! A transition that does not fit the state is a panic. In a writer's thread it disables the device
 //! ([`crate::log::writer::Writer::run`]), so that pages which may still be read are not overwritten.
 
-use crate::common::violations::Findings;
+use crate::common::violations::Violations;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -60,7 +60,7 @@ impl States {
         states
     }
 
-    fn turn(&mut self, segment: u32, from: State, to: State) {
+    fn transition(&mut self, segment: u32, from: State, to: State) {
         let state = &mut self.states[segment as usize];
         assert!(
             *state == from,
@@ -85,47 +85,47 @@ impl States {
     /// A free segment for a stream.
     pub fn open(&mut self) -> Option<u32> {
         let segment = self.free.pop()?;
-        self.turn(segment, State::Free, State::Open);
+        self.transition(segment, State::Free, State::Open);
         Some(segment)
     }
 
     /// Call when the stream has finished the segment.
     pub fn fill(&mut self, segment: u32) {
-        self.turn(segment, State::Open, State::Full);
+        self.transition(segment, State::Open, State::Full);
         self.full.push(segment);
     }
 
     /// Chooses the segment at this place of [`States::full`] for reclaim.
     pub fn sort(&mut self, at: usize) -> u32 {
         let segment = self.full.swap_remove(at);
-        self.turn(segment, State::Full, State::Sorting);
+        self.transition(segment, State::Full, State::Sorting);
         segment
     }
 
-    pub fn leave_full(&mut self, segment: u32) {
-        self.turn(segment, State::Sorting, State::Full);
+    pub fn keep_full(&mut self, segment: u32) {
+        self.transition(segment, State::Sorting, State::Full);
         self.full.push(segment);
     }
 
     pub fn reopen(&mut self, segment: u32) {
-        self.turn(segment, State::Sorting, State::Open);
+        self.transition(segment, State::Sorting, State::Open);
     }
 
     pub fn vacate(&mut self, segment: u32) {
-        self.turn(segment, State::Sorting, State::Vacated);
+        self.transition(segment, State::Sorting, State::Vacated);
         self.vacated.push(segment);
     }
 
     /// Frees a sorted segment without live pages.
     pub fn set_free(&mut self, segment: u32) {
-        self.turn(segment, State::Sorting, State::Free);
+        self.transition(segment, State::Sorting, State::Free);
         self.free.push(segment);
     }
 
     /// Frees a vacated segment and returns it.
     pub fn free_vacated(&mut self) -> Option<u32> {
         let segment = self.vacated.pop()?;
-        self.turn(segment, State::Vacated, State::Free);
+        self.transition(segment, State::Vacated, State::Free);
         self.free.push(segment);
         Some(segment)
     }
@@ -140,7 +140,7 @@ impl States {
     }
 
     /// Checks the lists against the states. `open`: segments to which streams write. `live`: entries into a segment.
-    pub fn validate(&self, open: &[u32], live: impl Fn(u32) -> u32, findings: &mut Findings) {
+    pub fn validate(&self, open: &[u32], live: impl Fn(u32) -> u32, violations: &mut Violations) {
         let mut listed = vec![0; self.states.len()];
         let lists = [
             (State::Free, &self.free[..]),
@@ -152,18 +152,18 @@ impl States {
             for &segment in list {
                 listed[segment as usize] += 1;
                 let is = self.states[segment as usize];
-                findings.expect(is == state, || {
+                violations.expect(is == state, || {
                     format!("segment {segment} is {is:?}, and listed as {state:?}")
                 });
             }
         }
         for (segment, &count) in listed.iter().enumerate() {
-            findings.expect(count == 1, || {
+            violations.expect(count == 1, || {
                 format!("segment {segment} is in {count} states instead of one")
             });
         }
         for &segment in &self.free {
-            findings.equal(live(segment), 0, "entries into a free segment");
+            violations.equal(live(segment), 0, "entries into a free segment");
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!((s.open(), s.free()), (Some(0), 7));
         s.fill(0);
         assert_eq!(s.sort(0), 0);
-        s.leave_full(0);
+        s.keep_full(0);
         assert_eq!(s.full(), [0]);
         s.sort(0);
         s.reopen(0);
@@ -212,9 +212,13 @@ mod tests {
         assert_eq!(s.free(), 8);
         s.open();
         s.purge();
-        let mut findings = Findings::default();
-        s.validate(&[], |_| 0, &mut findings);
-        assert!(findings.0.is_empty() && s.free() == 8, "{:?}", findings.0);
+        let mut violations = Violations::default();
+        s.validate(&[], |_| 0, &mut violations);
+        assert!(
+            violations.0.is_empty() && s.free() == 8,
+            "{:?}",
+            violations.0
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
     /// Whether the thread attempted a store after that.
     static DIED: Cell<bool> = const { Cell::new(false) };
-    static LEFT_OUT: Cell<Option<Rule>> = const { Cell::new(None) };
+    static DISABLED: Cell<Option<Rule>> = const { Cell::new(None) };
 }
 
 pub(in crate::index::directory) fn is_dead() -> bool {
@@ -30,7 +30,7 @@ pub(in crate::index::directory) fn is_dead() -> bool {
 }
 
 pub(in crate::index::directory) fn is_disabled(rule: Rule) -> bool {
-    LEFT_OUT.get() == Some(rule)
+    DISABLED.get() == Some(rule)
 }
 
 /// Makes change number `index` of a sequence, determined by the seed and the directory. Allocates no memory.
@@ -158,21 +158,21 @@ fn a_death_at_any_store_leaves_what_was_entered() {
 #[cfg_attr(miri, ignore = "the same as above")]
 fn a_rule_that_is_left_out_is_noticed() {
     for rule in [Rule::MarkLast, Rule::ClearBefore, Rule::ClearFirst] {
-        LEFT_OUT.set(Some(rule));
+        DISABLED.set(Some(rule));
         let found = die_at_each_store(60, 3000, 7);
-        LEFT_OUT.set(None);
+        DISABLED.set(None);
         assert!(found.is_err(), "{rule:?}");
     }
 }
 
 /// Maximum number of changes before the process exits, should the kill fail.
-const MOST_CHANGES: u64 = 1 << 20;
+const MAX_CHANGES: u64 = 1 << 20;
 
 /// Changes a directory in shared memory, counts completed changes in `made`, and never returns. Call it in a forked
 /// process; it allocates no memory.
 fn change_until_killed(directory: &mut Directory, seed: u64, made: &AtomicU64) -> ! {
     let first = made.load(Ordering::SeqCst);
-    for index in first..first + MOST_CHANGES {
+    for index in first..first + MAX_CHANGES {
         change(directory, seed, index);
         compiler_fence(Ordering::SeqCst);
         made.store(index + 1, Ordering::SeqCst);
@@ -235,8 +235,8 @@ fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), Str
 #[test]
 #[cfg_attr(miri, ignore = "no other processes")]
 fn a_killed_process_leaves_what_was_entered() {
-    let asked = std::env::var("BPE_DEATHS").ok().map(|text| text.parse());
-    let deaths = asked.map_or(600, |deaths| {
+    let requested = std::env::var("BPE_DEATHS").ok().map(|text| text.parse());
+    let deaths = requested.map_or(600, |deaths| {
         deaths.expect("BPE_DEATHS: a number of deaths")
     });
     for capacity in [10, 60, 500] {

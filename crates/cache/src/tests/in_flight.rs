@@ -17,7 +17,7 @@ use crate::device::storage::{Storage, write_all};
 use crate::instance::shared::Shared;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Landing {
+enum Completion {
     /// Complete some of them, in any order.
     AtRandom(u64),
     /// Complete none.
@@ -58,10 +58,10 @@ impl Write {
 }
 
 struct Sky {
-    landing: Landing,
+    completion: Completion,
     under_way: Vec<Write>,
     reads: Vec<Read>,
-    reads_landed: usize,
+    reads_completed: usize,
     /// Owner of the clock.
     shared: Weak<Shared>,
     /// Time of the last poll for completions, or of the last idle moment; and the longest interval between polls.
@@ -96,7 +96,7 @@ impl Sky {
     }
 
     /// Completes some of the reads, some of them with an error or a short count.
-    fn land_reads(&mut self, file: &File, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn complete_reads(&mut self, file: &File, completed: &mut Vec<(usize, io::Result<usize>)>) {
         while !self.reads.is_empty() && self.next(2) == 0 {
             let count = self.reads.len();
             let at = self.next(count);
@@ -104,8 +104,8 @@ impl Sky {
             // SAFETY: the writer does not touch it until the read has completed.
             let memory = unsafe { std::slice::from_raw_parts_mut(read.memory, read.bytes) };
             Storage::read_at(file, memory, read.offset).unwrap();
-            self.reads_landed += 1;
-            landed.push(match self.next(8) {
+            self.reads_completed += 1;
+            completed.push(match self.next(8) {
                 0 => (read.slot, Err(io::Error::from_raw_os_error(libc::EIO))),
                 1 => (read.slot, Ok(read.bytes / 2)),
                 _ => (read.slot, Ok(read.bytes)),
@@ -189,15 +189,20 @@ impl Queue for UnrulyQueue {
         true
     }
 
-    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn complete(
+        &mut self,
+        _: usize,
+        wait: Duration,
+        completed: &mut Vec<(usize, io::Result<usize>)>,
+    ) {
         let mut sky = self.sky.lock();
         sky.look();
-        let Landing::AtRandom(one_in) = sky.landing else {
+        let Completion::AtRandom(one_in) = sky.completion else {
             return;
         };
-        sky.land_reads(&self.file, landed);
+        sky.complete_reads(&self.file, completed);
         while !sky.under_way.is_empty() {
-            if sky.next(one_in as usize) != 0 && (wait.is_zero() || !landed.is_empty()) {
+            if sky.next(one_in as usize) != 0 && (wait.is_zero() || !completed.is_empty()) {
                 break;
             }
             let count = sky.under_way.len();
@@ -206,7 +211,7 @@ impl Queue for UnrulyQueue {
             let fails = sky.fails as usize;
             if fails > 0 && sky.next(fails) == 0 {
                 let error = io::Error::from_raw_os_error(libc::EIO);
-                landed.push((write.slot, Err(error)));
+                completed.push((write.slot, Err(error)));
                 continue;
             }
             let mut offset = write.offset;
@@ -219,7 +224,7 @@ impl Queue for UnrulyQueue {
             // Some writes are short, and the writer must write the rest.
             let written = (offset - write.offset) as usize;
             let short = if sky.next(8) == 0 { 4096 } else { 0 };
-            landed.push((write.slot, Ok(written - short)));
+            completed.push((write.slot, Ok(written - short)));
         }
     }
 }
@@ -237,12 +242,12 @@ impl Drop for UnrulyQueue {
     }
 }
 
-fn unruly(landing: Landing, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<Mutex<Sky>>) {
+fn unruly(completion: Completion, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<Mutex<Sky>>) {
     let sky = Arc::new(Mutex::new(Sky {
-        landing,
+        completion,
         under_way: Vec::new(),
         reads: Vec::new(),
-        reads_landed: 0,
+        reads_completed: 0,
         shared: Weak::new(),
         looked: None,
         longest: Duration::ZERO,
@@ -279,10 +284,10 @@ fn on_device(f: &Fixture) -> u64 {
 }
 
 #[test]
-fn a_later_write_may_land_first_and_an_entry_turns_only_when_its_own_has() {
-    let (f, sky) = unruly(Landing::Held, |c| c.instances = 1);
+fn entry_is_switched_only_by_its_own_completed_write() {
+    let (f, sky) = unruly(Completion::Held, |c| c.instances = 1);
     for n in 0..60 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     (0..4).for_each(|_| _ = step(&f));
     let under_way = sky.lock().under_way.len();
@@ -300,7 +305,7 @@ fn a_later_write_may_land_first_and_an_entry_turns_only_when_its_own_has() {
     all_hit(&f, 3);
     // The last one completes.
     let earlier: Vec<_> = sky.lock().under_way.drain(..under_way - 1).collect();
-    sky.lock().landing = Landing::AtRandom(1);
+    sky.lock().completion = Completion::AtRandom(1);
     step(&f);
     assert!((12..=13).contains(&on_device(&f)), "{}", on_device(&f));
     all_hit(&f, 3);
@@ -312,17 +317,17 @@ fn a_later_write_may_land_first_and_an_entry_turns_only_when_its_own_has() {
 }
 
 #[test]
-fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
-    let (f, sky) = unruly(Landing::Held, |c| c.instances = 1);
+fn failed_write_purges_only_after_all_writes_completed() {
+    let (f, sky) = unruly(Completion::Held, |c| c.instances = 1);
     for n in 0..64 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     (0..4).for_each(|_| _ = step(&f));
     // The second fails, the third completes, two remain.
     let mut others = std::mem::take(&mut sky.lock().under_way);
     let (third, second) = (others.remove(2), others.remove(1));
     sky.lock().under_way.push(second);
-    sky.lock().landing = Landing::AtRandom(1);
+    sky.lock().completion = Completion::AtRandom(1);
     sky.lock().fails = 1;
     step(&f);
     let state = || f.extension.device_statistics()[0].state.clone();
@@ -354,7 +359,7 @@ fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
     );
     for n in 0..64 {
         assert_ne!(f.read(page(1, n), 1, 16384), ReadOutcome::Hit);
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     f.pump();
     (0..64).for_each(|n| assert_eq!(f.read(page(1, n), 1, 16384), ReadOutcome::Hit));
@@ -363,11 +368,11 @@ fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
 
 #[test]
 fn what_lands_while_the_pace_is_waited_for_is_under_way_no_more() {
-    let (f, sky) = unruly(Landing::AtRandom(1), |c| c.io_capacity = 16 << 10);
+    let (f, sky) = unruly(Completion::AtRandom(1), |c| c.io_capacity = 16 << 10);
     let begun = Instant::now();
     *f.extension.shared.clock.set.lock() = Some(begun);
     for n in 0..64 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     f.pump();
     let passed = f.extension.shared.clock.now() - begun;
@@ -378,15 +383,15 @@ fn what_lands_while_the_pace_is_waited_for_is_under_way_no_more() {
 }
 
 #[test]
-fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
+fn completed_write_is_processed_before_device_comparison() {
     let other = tempfile::tempdir().unwrap();
-    let (f, sky) = unruly(Landing::Held, |c| {
+    let (f, sky) = unruly(Completion::Held, |c| {
         c.devices.push(device(other.path(), "other", SMALLEST));
     });
     f.extension
         .with_writers(|writers| writers[0].set_threaded(true));
     for n in 0..64 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     step(&f);
     assert!(!sky.lock().under_way.is_empty());
@@ -394,7 +399,7 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
     let long_ago = Instant::now() - Duration::from_secs(20);
     let device = &f.extension.shared.store.devices[0];
     device.speed.set_oldest(Some(long_ago));
-    sky.lock().landing = Landing::AtRandom(1);
+    sky.lock().completion = Completion::AtRandom(1);
     step(&f);
     assert!(
         device.health.active(),
@@ -409,10 +414,10 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
 
 #[test]
 fn a_page_written_again_while_it_waits_is_written_once() {
-    let (f, _) = unruly(Landing::AtRandom(1), |_| {});
-    f.offer(page(1, 1), 1, 16384);
+    let (f, _) = unruly(Completion::AtRandom(1), |_| {});
+    f.insert(page(1, 1), 1, 16384);
     (2..500).for_each(|version| {
-        assert_eq!(f.write(page(1, 1), version, 16384), OfferOutcome::Admitted);
+        assert_eq!(f.write(page(1, 1), version, 16384), InsertOutcome::Admitted);
         assert_eq!(f.extension.staged_bytes(), 16384);
     });
     f.pump();
@@ -423,18 +428,21 @@ fn a_page_written_again_while_it_waits_is_written_once() {
 
 #[test]
 fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
-    let (f, _) = unruly(Landing::AtRandom(1), |c| {
+    let (f, _) = unruly(Completion::AtRandom(1), |c| {
         c.policy = PolicyName::Density;
         c.instances = 1;
     });
     let room = f.extension.shared.store.staging.capacity() as u32 / 16384;
-    (0..room).for_each(|n| assert_eq!(f.offer(page(1, n), 1, 16384), OfferOutcome::Admitted));
+    (0..room).for_each(|n| assert_eq!(f.insert(page(1, n), 1, 16384), InsertOutcome::Admitted));
     let known = |n| (0..2).for_each(|_| _ = f.read(page(1, n), 1, 16384));
     (1..room).for_each(known);
-    assert_eq!(f.offer(page(1, 5000), 1, 16384), OfferOutcome::StagingFull);
+    assert_eq!(
+        f.insert(page(1, 5000), 1, 16384),
+        InsertOutcome::StagingFull
+    );
     known(6000);
     known(6000);
-    assert_eq!(f.offer(page(1, 6000), 1, 16384), OfferOutcome::Admitted);
+    assert_eq!(f.insert(page(1, 6000), 1, 16384), InsertOutcome::Admitted);
     assert_eq!(f.read(page(1, 6000), 1, 16384), ReadOutcome::Hit);
     let gone = (0..room).filter(|&n| f.read(page(1, n), 1, 16384) != ReadOutcome::Hit);
     assert_eq!(gone.collect::<Vec<_>>(), [0]);
@@ -443,9 +451,9 @@ fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
     f.check_books();
 }
 
-/// Reads, offers and writes more pages of these lengths than fit, at random, with writes completing at random.
+/// Reads, inserts and writes more pages of these lengths than fit, at random, with writes completing at random.
 fn churn(lengths: &[usize], fails: u64, steps: u64) {
-    let (f, sky) = unruly(Landing::AtRandom(3), |c| c.nominal_page = 4096);
+    let (f, sky) = unruly(Completion::AtRandom(3), |c| c.nominal_page = 4096);
     sky.lock().fails = fails;
     let mut versions = vec![0; (96 << 20) / lengths.iter().max().unwrap()];
     let mut hits = 0;
@@ -459,7 +467,7 @@ fn churn(lengths: &[usize], fails: u64, steps: u64) {
         } else {
             match f.read(page, versions[n], length) {
                 ReadOutcome::Hit => hits += 1,
-                ReadOutcome::Miss(_) => _ = f.offer(page, versions[n], length),
+                ReadOutcome::Miss(_) => _ = f.insert(page, versions[n], length),
             }
         }
         if random >> 50 & 15 == 0 {
@@ -479,11 +487,13 @@ fn churn(lengths: &[usize], fails: u64, steps: u64) {
     f.pump();
     let s = f.extension.statistics();
     let Sky {
-        most, reads_landed, ..
+        most,
+        reads_completed,
+        ..
     } = *sky.lock();
     assert!(
-        hits > 50 && s.evicted + s.purged > 0 && most > 2 && reads_landed > 2,
-        "{hits} {most} {reads_landed} {s:?}"
+        hits > 50 && s.evicted + s.purged > 0 && most > 2 && reads_completed > 2,
+        "{hits} {most} {reads_completed} {s:?}"
     );
     assert_eq!((s.failed_proofs, s.misses_failed_proof), (0, 0));
     f.check_books();

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{Fixture, SMALLEST, config, page};
 use crate::common::canary::{Rule, with_disabled};
 use crate::common::memory::Mapped;
-use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
+use crate::{Config, Extension, FileId, Generations, InsertOutcome, PageId, ReadOutcome};
 
 const LENGTH: usize = 16384;
 const FILES: u32 = 3;
@@ -56,7 +56,7 @@ impl Place {
 
     fn open_with(&self, config: Config) -> Fixture {
         let fixture = fixture(config);
-        inherit_all(&fixture);
+        trust_all(&fixture);
         fixture
     }
 }
@@ -69,7 +69,7 @@ fn config_at(disk: &Path, arena: &Path) -> Config {
 }
 
 fn fixture(mut config: Config) -> Fixture {
-    config.inherit = config.arena.as_deref().and_then(session_in);
+    config.recover_session = config.arena.as_deref().and_then(session_in);
     let generations = Arc::new(Generations::new());
     Fixture {
         extension: Extension::open_inline(config, Arc::clone(&generations)).unwrap(),
@@ -84,16 +84,16 @@ fn session_in(arena: &Path) -> Option<u64> {
     Some(u64::from_ne_bytes(head.get(24..32)?.try_into().ok()?))
 }
 
-fn inherit_all(fixture: &Fixture) {
+fn trust_all(fixture: &Fixture) {
     (0..FILES).for_each(|file| {
         fixture
             .extension
-            .inherit_file(FileId(file), PAGES - 1, u64::from(PAGES))
+            .trust_file(FileId(file), PAGES - 1, u64::from(PAGES))
     });
 }
 
-fn leave(fixture: Fixture) {
-    fixture.extension.leave();
+fn persist(fixture: Fixture) {
+    fixture.extension.persist();
 }
 
 fn all_pages() -> impl Iterator<Item = PageId> {
@@ -110,15 +110,15 @@ fn hits(fixture: &Fixture, version: impl Fn(PageId) -> u32) -> u64 {
 fn with_twenty_pages() -> Place {
     let place = Place::new();
     let first = place.open();
-    assert_eq!(first.extension.inherited().refused, None);
+    assert_eq!(first.extension.recovered().refused, None);
     for number in 0..20 {
         assert_eq!(
-            first.offer(page(0, number), 1, LENGTH),
-            OfferOutcome::Admitted
+            first.insert(page(0, number), 1, LENGTH),
+            InsertOutcome::Admitted
         );
     }
     first.pump();
-    leave(first);
+    persist(first);
     place
 }
 
@@ -126,17 +126,17 @@ fn with_twenty_pages() -> Place {
 fn what_is_left_is_served_by_the_next() {
     let place = with_twenty_pages();
     let second = place.open();
-    let inherited = second.extension.inherited();
-    assert_eq!((inherited.pages, inherited.dropped), (20, 0));
-    assert_eq!(inherited.refused, None);
+    let recovered = second.extension.recovered();
+    assert_eq!((recovered.pages, recovered.dropped), (20, 0));
+    assert_eq!(recovered.refused, None);
     second.check_books();
     assert_eq!(hits(&second, |_| 1), 20);
     // Staged pages do not survive their process.
-    second.offer(page(1, 7), 1, LENGTH);
-    leave(second);
+    second.insert(page(1, 7), 1, LENGTH);
+    persist(second);
     let third = place.open();
-    let inherited = third.extension.inherited();
-    assert_eq!((inherited.pages, inherited.dropped), (20, 1));
+    let recovered = third.extension.recovered();
+    assert_eq!((recovered.pages, recovered.dropped), (20, 1));
     // A write drops a page that this process did not enter.
     third.write(page(0, 3), 2, LENGTH);
     third.pump();
@@ -153,7 +153,7 @@ fn nothing_is_left_by_one_that_is_switched_off() {
     for folder in [&place.disk, &place.memory] {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
-    assert_eq!(place.open().extension.inherited().pages, 0);
+    assert_eq!(place.open().extension.recovered().pages, 0);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn what_does_not_belong_together_is_not_used() {
         }),
         ("cache file of another process", |place, config| {
             let other = Place::new();
-            leave(other.open());
+            persist(other.open());
             let (from, to) = (
                 other.disk.path().join("cache"),
                 place.disk.path().join("cache"),
@@ -217,14 +217,14 @@ fn what_does_not_belong_together_is_not_used() {
         let mut config = place.config();
         change(&place, &mut config);
         let fixture = place.open_with(config.clone());
-        let inherited = fixture.extension.inherited().clone();
-        assert_eq!((inherited.pages, &inherited.refused), (0, &None), "{what}");
+        let recovered = fixture.extension.recovered().clone();
+        assert_eq!((recovered.pages, &recovered.refused), (0, &None), "{what}");
         assert_eq!(hits(&fixture, |_| 1), 0, "{what}");
         // It works, and its contents survive the process.
-        fixture.offer(page(0, 1), 5, LENGTH);
+        fixture.insert(page(0, 1), 5, LENGTH);
         fixture.pump();
         fixture.check_books();
-        leave(fixture);
+        persist(fixture);
         assert_eq!(hits(&place.open_with(config), |_| 5), 1, "{what}");
     }
 }
@@ -264,15 +264,15 @@ fn what_is_not_ours_is_left_alone_and_said() {
         let mut config = place.config();
         change(&place.arena(), &mut config);
         let fixture = place.open_with(config);
-        let inherited = fixture.extension.inherited();
-        assert_eq!(inherited.pages, 0, "{what}");
-        let refused = inherited.refused.clone().unwrap_or_default();
+        let recovered = fixture.extension.recovered();
+        assert_eq!(recovered.pages, 0, "{what}");
+        let refused = recovered.refused.clone().unwrap_or_default();
         assert!(
             refused.contains(what) || what == "symbolic link",
             "{what}: {refused}"
         );
         assert!(place.arena().symlink_metadata().is_ok(), "{what}");
-        fixture.offer(page(0, 1), 5, LENGTH);
+        fixture.insert(page(0, 1), 5, LENGTH);
         fixture.pump();
         assert_eq!(hits(&fixture, |_| 5), 1, "{what}");
     }
@@ -284,7 +284,7 @@ fn two_do_not_share_an_arena() {
     let _first = place.open();
     let other = Place::new();
     let second = fixture(config_at(other.disk.path(), &place.arena()));
-    assert!(second.extension.inherited().refused.is_some());
+    assert!(second.extension.recovered().refused.is_some());
 }
 
 /// Offers, writes, whole-file changes and process ends, at random. A hit must have the last written version.
@@ -293,15 +293,15 @@ fn one_after_the_other(seed: u64, steps: u32) {
     let place = Place::new();
     let mut fixture = place.open();
     let mut versions: HashMap<PageId, u32> = HashMap::new();
-    let mut inherited = 0;
+    let mut recovered = 0;
     for _ in 0..steps {
         // Neighbours, so that related pages fill segments.
         let first = page(random.u32(..FILES), random.u32(..PAGES / 20) * 20);
         match random.u32(..100) {
             0..2 => {
-                leave(fixture);
+                persist(fixture);
                 fixture = place.open();
-                inherited += fixture.extension.inherited().pages;
+                recovered += fixture.extension.recovered().pages;
                 fixture.check_books();
             }
             2..4 => {
@@ -322,7 +322,7 @@ fn one_after_the_other(seed: u64, steps: u32) {
                     let page = page(first.file.0, number);
                     let version = *versions.entry(page).or_insert(1);
                     if fixture.read(page, version, LENGTH) != ReadOutcome::Hit {
-                        fixture.offer(page, version, LENGTH);
+                        fixture.insert(page, version, LENGTH);
                     }
                 }
             }
@@ -331,7 +331,7 @@ fn one_after_the_other(seed: u64, steps: u32) {
     fixture.pump();
     fixture.check_books();
     assert!(hits(&fixture, |page| versions.get(&page).copied().unwrap_or(1)) > 0);
-    assert!(inherited > 1000, "{inherited}");
+    assert!(recovered > 1000, "{recovered}");
 }
 
 #[test]
@@ -346,17 +346,17 @@ fn a_footer_of_before() {
     let place = Place::new();
     let fill = |fixture: &Fixture, file: u32, pages: u32| {
         for number in 0..pages {
-            fixture.offer(page(file, number), 1, LENGTH);
+            fixture.insert(page(file, number), 1, LENGTH);
             fixture.pump();
         }
     };
     let first = place.open();
     fill(&first, 0, 70);
     first.extension.invalidate(FileId(0), 0, PAGES);
-    leave(first);
+    persist(first);
     let second = place.open();
     fill(&second, 1, 10);
-    leave(second);
+    persist(second);
     let third = place.open();
     (0..FILES).for_each(|file| fill(&third, file, PAGES));
     third.check_books();
@@ -422,8 +422,8 @@ fn work_until_killed() {
     let truth = truth(&place);
     let config = config_at(&place.join("disk"), &place.join("arena"));
     let fixture = fixture(config);
-    assert_eq!(fixture.extension.inherited().refused, None);
-    inherit_all(&fixture);
+    assert_eq!(fixture.extension.recovered().refused, None);
+    trust_all(&fixture);
     let mut random = fastrand::Rng::new();
     // Bounded, in case the kill fails.
     for _ in 0..50_000_000 {
@@ -441,7 +441,7 @@ fn work_until_killed() {
                 fixture.generations.end_write(page.file.0, page.page, 1);
             }
             3..5 => fixture.pump(),
-            _ => drop(fixture.offer(page, now.load(Ordering::SeqCst), LENGTH)),
+            _ => drop(fixture.insert(page, now.load(Ordering::SeqCst), LENGTH)),
         }
     }
 }
@@ -466,7 +466,7 @@ fn kill_again_and_again(kills: u32, careless: bool) -> u64 {
         command.args([
             "--ignored",
             "--exact",
-            "tests::inheriting::work_until_killed",
+            "tests::persistence::work_until_killed",
         ]);
         command
             .env(PLACE, memory.path())
@@ -482,14 +482,14 @@ fn kill_again_and_again(kills: u32, careless: bool) -> u64 {
             &memory.path().join("disk"),
             &memory.path().join("arena"),
         ));
-        assert_eq!(fixture.extension.inherited().refused, None);
-        inherit_all(&fixture);
+        assert_eq!(fixture.extension.recovered().refused, None);
+        trust_all(&fixture);
         fixture.check_books();
         served += hits(&fixture, |page| {
             version(&truth, page).load(Ordering::SeqCst)
         });
         fixture.check_books();
-        leave(fixture);
+        persist(fixture);
     }
     served
 }
@@ -570,12 +570,12 @@ fn how_long_it_takes_to_adopt() {
     fill(&mut directories);
     drop((arena, directories));
     let (arena, mut directories, begin) = open();
-    assert_eq!(arena.left(), Some(1));
+    assert_eq!(arena.recovered_session(), Some(1));
     let mapped = begin.elapsed();
-    let adopted = directories
+    let attached = directories
         .iter_mut()
-        .map(|directory| directory.adopt(|_| true));
-    let kept: u64 = adopted.map(|(kept, _)| kept).sum();
+        .map(|directory| directory.attach(|_| true));
+    let kept: u64 = attached.map(|(kept, _)| kept).sum();
     let took = begin.elapsed();
     println!("{kept} of {pages} entries adopted in {took:?}, of which {mapped:?} for the mapping");
     let mut others: Vec<Directory> = (0..instances)
@@ -604,10 +604,11 @@ fn what_is_frozen_changes_no_more() {
         directory: tempfile::tempdir().unwrap(),
     };
     // On a busy host the writer does not always have room.
-    let taken = |&number: &u32| fixture.offer(page(0, number), 1, LENGTH) == OfferOutcome::Admitted;
+    let taken =
+        |&number: &u32| fixture.insert(page(0, number), 1, LENGTH) == InsertOutcome::Admitted;
     let taken = (0..200).filter(taken).count() as u64;
-    let patience = Duration::from_secs(10);
-    let frozen = fixture.extension.freeze(patience).unwrap();
+    let timeout = Duration::from_secs(10);
+    let frozen = fixture.extension.freeze(timeout).unwrap();
     assert_eq!(frozen.session, session_in(&place.arena()).unwrap());
     let copy = std::fs::read(place.arena()).unwrap();
     let [device] = &frozen.devices[..] else {
@@ -618,14 +619,14 @@ fn what_is_frozen_changes_no_more() {
     let device = crate::open_own(device).unwrap().unwrap();
     rustix::fs::flock(&device, FlockOperation::NonBlockingLockExclusive).unwrap();
     drop(device);
-    fixture.offer(page(1, 0), 1, LENGTH);
+    fixture.insert(page(1, 0), 1, LENGTH);
     let fixture = {
         drop((frozen, fixture));
         std::fs::write(place.arena(), copy).unwrap();
         place.open()
     };
-    let inherited = fixture.extension.inherited();
-    assert_eq!(inherited.pages + inherited.dropped, taken, "{inherited:?}");
-    assert_eq!(hits(&fixture, |_| 1), inherited.pages);
-    assert!(place.open_with_nothing_kept().freeze(patience).is_none());
+    let recovered = fixture.extension.recovered();
+    assert_eq!(recovered.pages + recovered.dropped, taken, "{recovered:?}");
+    assert_eq!(hits(&fixture, |_| 1), recovered.pages);
+    assert!(place.open_with_nothing_kept().freeze(timeout).is_none());
 }

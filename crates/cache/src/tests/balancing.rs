@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::device::storage::Storage;
-use crate::{Compression, DeviceStatistics, OpenError, WriteBudget};
+use crate::{Compression, DeviceStatistics, Group, OpenError, WriteBudget};
 
 /// A storage whose writes take as many milliseconds as the gate holds; they hang while that is `u64::MAX`.
 struct Slow {
@@ -78,10 +78,10 @@ impl Pair {
     }
 
     /// Offers pages, waiting for room in staging. Gives up after a minute.
-    fn offer(&self, pages: std::ops::Range<u32>) {
+    fn insert(&self, pages: std::ops::Range<u32>) {
         let begun = Instant::now();
         for n in pages {
-            while self.fixture.offer(page(1, n), 1, 16384) == OfferOutcome::StagingFull {
+            while self.fixture.insert(page(1, n), 1, 16384) == InsertOutcome::StagingFull {
                 assert!(begun.elapsed() < Duration::from_secs(60), "nothing moves");
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -106,7 +106,7 @@ fn devices_are_filled_in_proportion_to_their_size() {
     // While they are being filled, when they are full, and long after.
     for pages in [0..800, 800..2400, 2400..8000] {
         for n in pages.clone() {
-            f.offer(page(1, n), 1, 16384);
+            f.insert(page(1, n), 1, 16384);
             if n % 8 == 0 {
                 f.extension.with_writers(|writers| writers.reverse());
                 f.pump();
@@ -127,11 +127,11 @@ fn devices_are_filled_in_proportion_to_their_size() {
 }
 
 #[test]
-fn a_small_device_is_not_written_over_while_a_large_one_is_empty() {
+fn small_device_is_not_rewritten_beside_empty_large_one() {
     let second = tempfile::tempdir().unwrap();
     let f = inline(|c| c.devices.push(device(second.path(), "other", SMALLEST * 8)));
     for n in 0..3200 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         if n % 16 == 0 {
             f.pump();
         }
@@ -152,14 +152,14 @@ fn a_slow_device_gets_fewer_pages_and_holds_nobody_up() {
     let begun = Instant::now();
     let mut next = 0;
     while !state_of(&pair.devices()[1]).contains("take much longer") {
-        pair.offer(next..next + 100);
+        pair.insert(next..next + 100);
         next += 100;
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(pair.devices()[0].state, "active");
     let before = pair.devices();
     let begun = Instant::now();
-    pair.offer(100_000..102_000);
+    pair.insert(100_000..102_000);
     let took = begun.elapsed();
     let after = pair.devices();
     let [fast, slow] = [0, 1].map(|n| after[n].writes - before[n].writes);
@@ -171,7 +171,7 @@ fn a_slow_device_gets_fewer_pages_and_holds_nobody_up() {
     let begun = Instant::now();
     let mut next = 200_000;
     while state_of(&pair.devices()[1]) != "active" {
-        pair.offer(next..next + 100);
+        pair.insert(next..next + 100);
         next += 100;
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
@@ -184,8 +184,8 @@ fn a_device_that_hangs_in_a_write_holds_little() {
     let pair = pair(SMALLEST * 8, SMALLEST * 8);
     pair.millis.store(u64::MAX, Ordering::SeqCst);
     // More than staging holds, several times.
-    pair.offer(0..1500);
-    let held = pair.fixture.extension.shared.store.spread().most_held() as u64;
+    pair.insert(0..1500);
+    let held = pair.fixture.extension.shared.store.balancing().max_held() as u64;
     while pair.fixture.extension.staged_bytes() > held {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -202,7 +202,7 @@ fn a_device_that_hangs_in_a_write_holds_little() {
 }
 
 #[test]
-fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
+fn unopenable_device_does_not_stop_others() {
     let missing = tempfile::tempdir().unwrap();
     let folder = missing.path().join("not mounted");
     let wanted = folder.clone();
@@ -218,7 +218,7 @@ fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
         devices[1].state
     );
     for n in 0..200 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
     }
     let hits = (0..200).filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit);
@@ -232,7 +232,7 @@ fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
     let path = wanted.join("sub").join("other");
     assert!(path.exists() && f.extension.device_statistics()[1].path == path);
     for n in 200..600 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
     }
     assert!(f.extension.device_statistics()[1].pages > 100);
@@ -264,7 +264,7 @@ fn rate(f: &Fixture, seconds: u64) -> f64 {
     let mut n = 0;
     while shared.clock.now() < begun + Duration::from_secs(seconds) {
         // A colliding page may be reported as already cached.
-        while f.offer(page(1, n), 1, 16384) != OfferOutcome::StagingFull {
+        while f.insert(page(1, n), 1, 16384) != InsertOutcome::StagingFull {
             n += 1;
         }
         f.extension.with_writers(|writers| writers.reverse());
@@ -301,7 +301,7 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
     let limit = 64 << 20;
     budget.set_limit(limit);
     let (mut version, mut refused) = (1, 0);
-    // For three days in steps of five minutes, offer more than the budget allows.
+    // For three days in steps of five minutes, insert more than the budget allows.
     let mut written = vec![];
     for _ in 0..3 * 288 {
         f.extension.shared.clock.skip(Duration::from_secs(300));
@@ -310,10 +310,10 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
         let before = f.extension.statistics().bytes_written_total;
         for n in 0..64 {
             match f.write(page(1, n), version, 16384) {
-                OfferOutcome::Admitted => {
+                InsertOutcome::Admitted => {
                     assert_eq!(f.read(page(1, n), version, 16384), ReadOutcome::Hit);
                 }
-                OfferOutcome::WriteLimit => {
+                InsertOutcome::WriteLimit => {
                     refused += 1;
                     assert!(matches!(
                         f.read(page(1, n), version, 16384),
@@ -340,9 +340,9 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
     budget.set_limit(1);
     let cached = (0..64).filter(|&n| f.read(page(1, n), version, 16384) == ReadOutcome::Hit);
     assert!(cached.count() > 0 || refused > 0);
-    assert_eq!(f.offer(page(9, 9), 1, 16384), OfferOutcome::WriteLimit);
+    assert_eq!(f.insert(page(9, 9), 1, 16384), InsertOutcome::WriteLimit);
     budget.set_limit(0);
-    assert_eq!(f.offer(page(9, 9), 1, 16384), OfferOutcome::Admitted);
+    assert_eq!(f.insert(page(9, 9), 1, 16384), InsertOutcome::Admitted);
     // Another extension of the process continues the account.
     let again = Arc::clone(&budget);
     let other = inline(|c| c.budget = again);
@@ -359,7 +359,8 @@ fn compressed_pages_are_more_pages() {
             let mut bytes = content(p, 1, 16384);
             bytes[6000..].fill(0);
             let ticket = f.generations.begin_read(1, n).unwrap();
-            f.extension.offer(p, &bytes, ticket, Source::Read);
+            f.extension
+                .insert(p, Group::NORMAL, &bytes, ticket, Source::Read);
             f.pump();
         }
         f.check_books();
@@ -386,7 +387,8 @@ fn pages_that_do_not_shrink_are_left_alone() {
             .collect();
         bytes[4..8].copy_from_slice(&n.to_be_bytes());
         let ticket = f.generations.begin_read(1, n).unwrap();
-        f.extension.offer(p, &bytes, ticket, Source::Read);
+        f.extension
+            .insert(p, Group::NORMAL, &bytes, ticket, Source::Read);
         f.pump();
     }
     let s = f.extension.statistics();
@@ -422,8 +424,13 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
         let was_cached = f.extension.invalidate(p.file, p.page, 1);
         let ticket = f.generations.end_write(1, p.page, 1).unwrap();
         let bytes = shrinking(p, versions[p.page as usize]);
-        f.extension
-            .offer(p, &bytes, ticket, Source::Write { was_cached });
+        f.extension.insert(
+            p,
+            Group::NORMAL,
+            &bytes,
+            ticket,
+            Source::Write { was_cached },
+        );
         if n % 7 == 0 {
             f.pump();
         }
@@ -432,7 +439,7 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
     f.check_books();
     let mut buffer = vec![0; 16384];
     for n in 0..PAGES {
-        if f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit {
+        if f.extension.read(page(1, n), Group::NORMAL, &mut buffer) == ReadOutcome::Hit {
             assert!(buffer == shrinking(page(1, n), versions[n as usize]));
         }
     }
