@@ -164,7 +164,7 @@ impl<O: Os> Core<O> {
         let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
             return Compared::Absent; // a write is in flight, so the page is not cached
         };
-        match active.extension.copy_for_compare(page, cached) {
+        match active.extension.copy(page, cached) {
             CopyOutcome::Absent => {
                 self.damage.forget(file.owner, number, 1);
                 return Compared::Absent;
@@ -250,7 +250,7 @@ impl<O: Os> Core<O> {
         let found = guard
             .as_ref()?
             .extension
-            .copy_for_compare(PageId::new(damaged.id, page), &mut bytes);
+            .copy(PageId::new(damaged.id, page), &mut bytes);
         (found == CopyOutcome::Copied && checksum::is_right(&bytes)).then_some(bytes)
     }
 

@@ -93,7 +93,7 @@ impl Served {
     /// Whether the page is cached.
     pub fn has(&self, number: u32) -> bool {
         let (page, mut copy) = (PageId::new(self.known.id(), number), vec![0; PAGE]);
-        let found = self.active.extension.copy_for_compare(page, &mut copy);
+        let found = self.active.extension.copy(page, &mut copy);
         matches!(found, CopyOutcome::Copied)
     }
 

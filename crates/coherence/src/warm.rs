@@ -160,10 +160,8 @@ impl<O: Os> Core<O> {
         if page >= pages {
             return None;
         }
-        let inspected = active
-            .extension
-            .copy_for_compare(PageId::new(id, page), bytes);
-        if inspected != CopyOutcome::Copied {
+        let copied = active.extension.copy(PageId::new(id, page), bytes);
+        if copied != CopyOutcome::Copied {
             let offset = u64::from(page) * bytes.len() as u64;
             // SAFETY: a read into our own buffer. Its bytes are only fingerprinted, so it matters little if the descriptor now belongs
             // to another file.

@@ -221,13 +221,8 @@ impl<'a> Product<'a> {
             generations.begin_write(file, number, 1);
             let was_cached = cache.invalidate(page.file, number, 1);
             if let Some(ticket) = generations.end_write(file, number, 1) {
-                cache.insert(
-                    page,
-                    Group::NORMAL,
-                    content,
-                    ticket,
-                    Source::Write { was_cached },
-                );
+                let source = Source::Write { was_cached };
+                cache.insert(page, Group::NORMAL, content, ticket, source);
             }
         } else if let Some(ticket) = generations.begin_read(file, number) {
             if cache.read(page, Group::NORMAL, &mut self.frame.0) != ReadOutcome::Hit {

@@ -85,7 +85,7 @@ pub enum InsertOutcome {
     Unsuitable,
 }
 
-/// Result of [`Extension::copy_for_compare`].
+/// Result of [`Extension::copy`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyOutcome {
     Absent,

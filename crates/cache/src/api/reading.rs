@@ -96,7 +96,7 @@ impl Extension {
     }
 
     /// Copies a cached page, for comparison with its origin. Counts nothing, and does not affect the policy.
-    pub fn copy_for_compare(&self, page: PageId, buffer: &mut [u8]) -> CopyOutcome {
+    pub fn copy(&self, page: PageId, buffer: &mut [u8]) -> CopyOutcome {
         let shared = &*self.shared;
         let instance = shared.instance(page);
         let state = instance.lock();
@@ -150,7 +150,7 @@ impl Extension {
         let device = &self.shared.store.devices[spot.device as usize];
         let segment = device.geometry.segment_of(spot.location);
         let reused = device.table.sequence(segment) != spot.sequence;
-        if reused || self.removals_moved(instance, spot.removals) {
+        if reused || instance.removals() != spot.removals {
             // If the entry still refers to the place, the place was not rewritten. If it is the same entry, neither was the page.
             let entry = instance.lock().still(page, spot.location, spot.kind);
             if entry.is_none_or(|(_, entry)| entry.check != spot.check) {
@@ -199,11 +199,6 @@ impl Extension {
         Err(MissReason::FailedProof)
     }
 
-    /// Whether an entry may have been removed since the instance's count of removals was `found_at`.
-    fn removals_moved(&self, instance: &Instance, found_at: u64) -> bool {
-        instance.removals() != found_at
-    }
-
     pub(crate) fn verify_staged(
         &self,
         instance: &Instance,
@@ -215,7 +210,7 @@ impl Extension {
     ) -> Result<(), MissReason> {
         // If the entry was switched to a device, the bytes are still the page's. But that cannot be distinguished from a removal by
         // a write, so it is a miss. The bytes may be a copy, and the frame may hold a later version.
-        if self.removals_moved(instance, removals) {
+        if instance.removals() != removals {
             let entry = instance.lock().still(page, frame, Kind::STAGED);
             if entry.is_none_or(|(_, entry)| entry.check != expected) {
                 return Err(MissReason::Invalidated);

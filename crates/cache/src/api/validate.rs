@@ -105,11 +105,11 @@ impl Extension {
         let writers = self.inline.lock();
         let mut held = 0;
         for writer in writers.iter() {
-            let at = writer.device();
+            let at = writer.device;
             let device = &self.shared.store.devices[at];
             let places = seen.places.iter().filter(|place| place.0 == at);
             let places: Vec<(u32, u32)> = places.map(|&(_, s, unit)| (s, unit)).collect();
-            writer.validate(device, &places, violations);
+            writer.log.validate(device, &places, violations);
             held += writer.held();
         }
         (!writers.is_empty()).then_some(held)

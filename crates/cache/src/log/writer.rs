@@ -18,12 +18,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::config::Compression;
 use crate::common::page::{PageId, UNIT, is_numbered};
-use crate::common::violations::Violations;
 use crate::common::wake::TICK;
 use crate::device::compression::Compressor;
 use crate::device::file::Wrap;
 use crate::device::queue::{CHUNK, DEPTH, KernelQueue, READS};
-use crate::device::{Device, Fault, speed};
+use crate::device::{Fault, speed};
 use crate::index::directory::Kind;
 use crate::instance::shared::{Shared, Site};
 use crate::instance::staging::Frame;
@@ -51,11 +50,12 @@ pub(crate) enum Step {
 
 pub(crate) struct Writer {
     /// First field: writes in flight use memory of `shared`, so the log must be dropped before it.
-    log: SegmentLog,
+    pub log: SegmentLog,
     reclaimer: Reclaimer,
     recovery: Recovery,
     shared: Arc<Shared>,
-    device: usize,
+    /// Number of its device.
+    pub device: usize,
     /// Runs in its own thread, and therefore may block.
     threaded: bool,
     compressor: Option<Compressor>,
@@ -93,11 +93,6 @@ impl Writer {
             trimmed_at: Instant::now(),
             shared,
         }
-    }
-
-    /// Number of its device.
-    pub fn device(&self) -> usize {
-        self.device
     }
 
     /// Bytes of frames that it holds.
@@ -317,18 +312,6 @@ impl Writer {
             self.reclaimer.make_room(at, &mut self.log, stored.size())?;
         }
         Ok(())
-    }
-
-    /// Checks that pages in open segments are known and that writes in flight are counted. `places`: segment and unit of each
-    /// page that has an entry.
-    pub fn validate(&self, device: &Device, places: &[(u32, u32)], violations: &mut Violations) {
-        self.log.validate(device, places, violations);
-    }
-
-    /// For tests that break it.
-    #[cfg(test)]
-    pub fn log_mut(&mut self) -> &mut SegmentLog {
-        &mut self.log
     }
 
     #[cfg(test)]

@@ -653,11 +653,11 @@ fn cached_page_read_in_other_length_is_unsuitable() {
 }
 
 #[test]
-fn copy_for_compare_requires_length_and_proof() {
+fn copy_requires_length_and_proof() {
     let f = inline(|_| {});
     let inspect = |length: usize| {
         let mut bytes = vec![0; length];
-        let found = f.extension.copy_for_compare(page(1, 1), &mut bytes);
+        let found = f.extension.copy(page(1, 1), &mut bytes);
         (found, bytes == content(page(1, 1), 1, length))
     };
     assert!(matches!(inspect(16384), (CopyOutcome::Absent, _)));

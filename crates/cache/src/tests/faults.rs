@@ -546,23 +546,23 @@ fn each_planted_fault_is_found() {
     });
     plant("is in 2 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.list_twice());
+            .with_writers(|writers| writers[0].log.parts_mut().0.list_twice());
     });
     plant("is in 0 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.lose_one());
+            .with_writers(|writers| writers[0].log.parts_mut().0.lose_one());
     });
     plant("is Sorting, and listed as Full", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.mistake_one());
+            .with_writers(|writers| writers[0].log.parts_mut().0.mistake_one());
     });
     plant("is unknown there", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().1.records_mut().clear());
+            .with_writers(|writers| writers[0].log.parts_mut().1.records_mut().clear());
     });
     plant("overlap", |f| {
         f.extension.with_writers(|writers| {
-            let records = writers[0].log_mut().parts_mut().1.records_mut();
+            let records = writers[0].log.parts_mut().1.records_mut();
             let first = records[0];
             records.push(first);
         });
