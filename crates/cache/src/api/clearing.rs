@@ -11,8 +11,8 @@ use crate::instance::Instance;
 const MAX_PIECES: usize = 4;
 
 impl Extension {
-    /// Marks the file as forgotten: no read will name it again. Its inherited pages have numbers below `persisted_end`; 0 leaves them to
-    /// eviction.
+    /// Marks the file as forgotten: no read will name it again. Its persisted pages have numbers below
+    /// `persisted_end`; 0 leaves them to eviction.
     pub fn forget_file(&self, file: FileId, persisted_end: u32) {
         let instances = self.shared.instances.iter();
         let forgotten = instances.filter(|instance| instance.0.lock().forget(file, persisted_end));

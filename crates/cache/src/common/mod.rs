@@ -4,7 +4,7 @@
 //! - Configuration: [`config`], [`sizing`] (the cache size's parts for the devices).
 //! - Limits: [`budget`] (bytes written a day), [`rate_limiter`] (bytes written a second).
 //! - Figures: [`statistics`], [`measure`], [`violations`] (inconsistencies).
-//! - System: [`memory`], [`sync`] (locks and atomics, replaceable by the model checker's), [`thread`], [`wake`].
+//! - System: [`memory`], [`sync`] (locks and atomics, replaceable by the model checker's), [`mod@thread`], [`wake`].
 //! - Tests: [`canary`] (disables a rule).
 
 pub(crate) mod budget;

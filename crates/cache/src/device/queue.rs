@@ -31,8 +31,8 @@ pub(crate) struct Part {
 
 pub(crate) trait Queue: Send {
     /// Accepts a write of these parts, contiguously from `offset` on. It starts at the next [`begin`](Queue::begin) or
-    /// [`complete`](Queue::complete) at the latest; `complete` also reports a failed start. `complete` returns `slot` (below `DEPTH`) when the
-    /// write has completed. Until then the slot must not be reused.
+    /// [`complete`](Queue::complete) at the latest; `complete` also reports a failed start, and returns `slot` (below `DEPTH`)
+    /// when the write has completed. Until then the slot must not be reused.
     ///
     /// # Safety
     /// The memory must not change until the write has completed.

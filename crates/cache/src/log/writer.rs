@@ -6,11 +6,8 @@
 //! 3. Append them ([`crate::log::segment_log`]); if there is no room, make room first ([`crate::log::reclaim`]).
 //! 4. Write.
 //!
-//! The parts of a writer depend only on the parts below them: [`crate::log::recovery`] and [`crate::log::reclaim`], the log
-//! ([`crate::log::segment_log`], [`crate::log::stream`]), writes in flight ([`crate::log::in_flight`]), and updates of entries ([`crate::log::batch`]).
-//!
-//! A writer pulls its work: a slow device takes fewer pages than a fast one, and a failed one takes none. [`crate::instance::balancing`]
-//! decides when a writer leaves pages to the others.
+//! A writer pulls its work: a slow device takes fewer pages than a fast one, and a failed one takes none.
+//! [`crate::instance::balancing`] decides when a writer leaves pages to the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

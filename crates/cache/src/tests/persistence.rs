@@ -510,7 +510,7 @@ fn a_process_that_does_not_drop_what_it_writes_is_noticed() {
     assert!(found.is_err());
 }
 
-/// Directories for 100 GiB, without the pages: time to create and to adopt them, and cost of a lookup, compared with
+/// Directories for 100 GiB, without the pages: time to create and to attach them, and cost of a lookup, compared with
 /// private memory.
 #[test]
 #[ignore = "a measurement"]
