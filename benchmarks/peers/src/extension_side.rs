@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId, ReadOutcome,
-    Source,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, OwnerIdentity, PageId,
+    ReadOutcome, Source,
 };
 use replay::Trace;
 
@@ -57,9 +57,10 @@ impl Side for ExtensionSide {
         let Some(ticket) = self.generations.begin_read(page.file, page.number) else {
             return Ok(false);
         };
-        let hit = self.cache.read(id, frame) == ReadOutcome::Hit;
+        let hit = self.cache.read(id, Group::NORMAL, frame) == ReadOutcome::Hit;
         if !hit {
-            self.cache.offer(id, content, ticket, Source::Read);
+            self.cache
+                .insert(id, Group::NORMAL, content, ticket, Source::Read);
             self.make_room();
         }
         Ok(hit)
@@ -72,7 +73,8 @@ impl Side for ExtensionSide {
         if let Some(ticket) = self.generations.end_write(page.file, number, 1) {
             let source = Source::Write { was_cached };
             let id = PageId::new(file, number);
-            self.cache.offer(id, content, ticket, source);
+            self.cache
+                .insert(id, Group::NORMAL, content, ticket, source);
             self.make_room();
         }
         Ok(())

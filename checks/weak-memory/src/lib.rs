@@ -13,21 +13,25 @@ macro_rules! left_out {
     };
 }
 
-#[path = "../../../crates/cache/src/findings.rs"]
-mod findings;
-#[path = "../../../crates/cache/src/generation.rs"]
+#[path = "../../../crates/cache/src/index/generation.rs"]
 mod generation;
-#[path = "../../../crates/cache/src/memory.rs"]
+#[path = "../../../crates/cache/src/common/memory.rs"]
 mod memory;
-#[path = "../../../crates/cache/src/page.rs"]
+#[path = "../../../crates/cache/src/common/page.rs"]
 mod page;
 #[path = "../../../crates/coherence/src/notes/ring.rs"]
 mod ring;
-#[path = "../../../crates/cache/src/staging.rs"]
+#[path = "../../../crates/cache/src/instance/staging.rs"]
 mod staging;
+#[path = "../../../crates/cache/src/common/violations.rs"]
+mod violations;
 mod statistics {
     #[derive(Default)]
-    pub(crate) struct Padded<T>(pub T);
+    pub(crate) struct CachePadded<T>(pub T);
+}
+/// The sources import from this room of the crate `cache`.
+mod common {
+    pub(crate) use crate::{memory, page, statistics, sync, violations};
 }
 
 use std::sync::atomic::Ordering::Relaxed;

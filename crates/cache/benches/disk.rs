@@ -6,10 +6,10 @@
 //! number of threads). Goal: 90 % of fio's reads per second. The bench also measures a loop of bare preads in this
 //! process, and the CPU time of each read. The difference is the extension's overhead. Goal: 2 microseconds.
 //!
-//! Writes: distinct pages are offered as fast as the writer accepts them, first into an empty file, then into a full
+//! Writes: distinct pages are inserted as fast as the writer accepts them, first into an empty file, then into a full
 //! one. fio writes a file of the same size sequentially, in blocks of 256 KiB, and pages at random offsets of it, with
 //! as many writes in flight (16). Goals: 80 % of fio's bytes per second while the file is filled, 90 % into a full one.
-//! Also shown: bytes written for each offered byte; the calling thread's time in `offer`, and how often it waited
+//! Also shown: bytes written for each inserted byte; the calling thread's time in `insert`, and how often it waited
 //! there; the accuracy of a limit on bytes per second.
 //!
 //! BENCH_DIRECTORY: on the disk to measure, with O_DIRECT; default: the target directory. BENCH_MIB: size of the cache
@@ -53,12 +53,12 @@ fn main() -> ExitCode {
 
 fn run() -> Outcome {
     let mut options = Options::read(2.0)?;
-    let mut asked = |part: &str| {
+    let mut requested = |part: &str| {
         let before = options.rest.len();
         options.rest.retain(|argument| argument != part);
         options.rest.len() < before
     };
-    let (reads, writes) = match (asked("reads"), asked("writes")) {
+    let (reads, writes) = match (requested("reads"), requested("writes")) {
         (false, false) => (true, true),
         some => some,
     };

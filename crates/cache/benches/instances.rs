@@ -3,7 +3,7 @@
 //! `cargo bench -p cache --bench instances [-- --quick]`
 //!
 //! Threads read pages like sysbench with `rand-type=special` and `rand-spec-pct=15`, on one table and on thirty. An
-//! access is `Extension::read`, and an offer of the page after a miss. The cache file is in memory, so that no disk
+//! access is `Extension::read`, and an insertion of the page after a miss. The cache file is in memory, so that no disk
 //! affects the figures. The cache holds an eighth of the data. Its hit ratio is that of the raw access pattern: no
 //! buffer pool absorbs the hottest pages, so threads collide more often than behind a real server.
 //!
@@ -29,7 +29,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cache::{InstanceStatistics, PageId, PolicyName, ReadOutcome, Source};
+use cache::{Group, InstanceStatistics, PageId, PolicyName, ReadOutcome, Source};
 use fastrand::Rng;
 
 use common::cache::{Buffer, Cache, PAGE};
@@ -100,7 +100,7 @@ fn table(options: &Options, tables: Tables) -> Outcome {
     println!(
         "{:17} | {:^43} | {:^43} | {:^43}",
         "",
-        "extension: read, prove, offer",
+        "extension: read, prove, insert",
         "model of the reference, same work outside",
         "lookups alone: extension | reference"
     );
@@ -297,7 +297,7 @@ impl Subject {
         for _ in 0..WARM_UP {
             let page = tables.next(&mut random);
             reference.look_up(page, true);
-            if cache.extension.read(page, &mut buffer.0) != ReadOutcome::Hit {
+            if cache.extension.read(page, Group::NORMAL, &mut buffer.0) != ReadOutcome::Hit {
                 cache.enter(page, &mut buffer);
             }
         }
@@ -322,12 +322,21 @@ impl Subject {
         self.of_extension(|| {
             drive(load, |page, buffer| {
                 let ticket = self.cache.generations.begin_read(page.file.0, page.page);
-                if self.cache.extension.read(page, &mut buffer.0) != ReadOutcome::Hit {
+                if self
+                    .cache
+                    .extension
+                    .read(page, Group::NORMAL, &mut buffer.0)
+                    != ReadOutcome::Hit
+                {
                     buffer.stamp(page);
                     if let Some(ticket) = ticket {
-                        self.cache
-                            .extension
-                            .offer(page, &buffer.0, ticket, Source::Read);
+                        self.cache.extension.insert(
+                            page,
+                            Group::NORMAL,
+                            &buffer.0,
+                            ticket,
+                            Source::Read,
+                        );
                     }
                 }
             })
@@ -337,7 +346,7 @@ impl Subject {
     fn locate(&self, load: &Load) -> Figures {
         self.of_extension(|| {
             drive(load, |page, _| {
-                if let Some(located) = self.cache.extension.locate(page, PAGE, 0) {
+                if let Some(located) = self.cache.extension.locate(page, Group::NORMAL, PAGE, 0) {
                     self.cache.extension.release(located);
                 }
             })

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use cache::{Compression, FileId, PageId, PolicyName, ReadOutcome};
+use cache::{Compression, FileId, Group, PageId, PolicyName, ReadOutcome};
 use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
 use fastrand::Rng;
 
@@ -74,7 +74,7 @@ fn pread_and_read(group: &mut BenchmarkGroup<WallTime>, cache: &Cache, places: &
     group.bench_function("hit", |bench| {
         bench.iter(|| {
             let (page, _) = places.any(&mut random);
-            let outcome = cache.extension.read(page, &mut buffer.0);
+            let outcome = cache.extension.read(page, Group::NORMAL, &mut buffer.0);
             assert_eq!(outcome, ReadOutcome::Hit);
         });
     });
@@ -94,7 +94,7 @@ fn in_memory(criterion: &mut Criterion, directory: &Path) -> Outcome {
     let mut source = Buffer::random(&mut Rng::with_seed(3));
     let staged: Vec<PageId> = (0..PAGES)
         .map(|n| PageId::new(FILE, n))
-        .take_while(|&page| cache.offer(page, &mut source) == cache::OfferOutcome::Admitted)
+        .take_while(|&page| cache.insert(page, &mut source) == cache::InsertOutcome::Admitted)
         .collect();
     let mut random = Rng::with_seed(4);
     group.bench_function("copy of a page", |bench| {
@@ -103,7 +103,10 @@ fn in_memory(criterion: &mut Criterion, directory: &Path) -> Outcome {
     group.bench_function("hit, staged", |bench| {
         bench.iter(|| {
             let page = staged[random.usize(..staged.len())];
-            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+            assert_eq!(
+                cache.extension.read(page, Group::NORMAL, &mut buffer.0),
+                ReadOutcome::Hit
+            );
         });
     });
     group.finish();
@@ -144,7 +147,10 @@ fn compressed(criterion: &mut Criterion, directory: &Path) -> Outcome {
     group.bench_function(format!("hit, page stored in {percent:.0} %"), |bench| {
         bench.iter(|| {
             let page = PageId::new(FILE, random.u32(..PAGES));
-            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+            assert_eq!(
+                cache.extension.read(page, Group::NORMAL, &mut buffer.0),
+                ReadOutcome::Hit
+            );
         });
     });
     group.finish();
@@ -162,37 +168,48 @@ fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
     for n in 0..PAGES * 3 {
         cache
             .extension
-            .read(PageId::new(FILE, n % PAGES), &mut buffer.0);
+            .read(PageId::new(FILE, n % PAGES), Group::NORMAL, &mut buffer.0);
     }
     let mut group = criterion.benchmark_group("other");
     let absent = |random: &mut Rng| PageId::new(ABSENT, random.u32(..));
     // First, because misses teach the sketch that absent pages are read as often as others.
     let before = cache.extension.statistics();
-    group.bench_function("offer, rejected", |bench| {
-        bench.iter(|| cache.offer(absent(&mut random), &mut buffer));
+    group.bench_function("insert, rejected", |bench| {
+        bench.iter(|| cache.insert(absent(&mut random), &mut buffer));
     });
     let after = cache.extension.statistics();
-    let (rejected, offered) = (
+    let (rejected, candidates) = (
         after.rejected - before.rejected,
         after.offered - before.offered,
     );
-    if offered > 0 {
-        println!("other/offer, rejected: {rejected} of {offered} offers were");
+    if candidates > 0 {
+        println!("other/insert, rejected: {rejected} of {candidates} insertions were");
     }
     group.bench_function("read, miss", |bench| {
-        bench.iter(|| cache.extension.read(absent(&mut random), &mut buffer.0));
+        bench.iter(|| {
+            cache
+                .extension
+                .read(absent(&mut random), Group::NORMAL, &mut buffer.0)
+        });
     });
     group.bench_function("locate, hit", |bench| {
+        bench.iter(|| {
+            drop(cache.extension.locate(
+                PageId::new(FILE, random.u32(..PAGES)),
+                Group::NORMAL,
+                PAGE,
+                0,
+            ))
+        });
+    });
+    group.bench_function("locate, miss", |bench| {
         bench.iter(|| {
             drop(
                 cache
                     .extension
-                    .locate(PageId::new(FILE, random.u32(..PAGES)), PAGE, 0),
+                    .locate(absent(&mut random), Group::NORMAL, PAGE, 0),
             )
         });
-    });
-    group.bench_function("locate, miss", |bench| {
-        bench.iter(|| drop(cache.extension.locate(absent(&mut random), PAGE, 0)));
     });
     group.bench_function("generation begin and end of a write", |bench| {
         bench.iter(|| {
@@ -236,7 +253,10 @@ fn paired(directory: &Path) -> Outcome {
                 .expect("a page is read");
         });
         let ours = time(&mut |(page, _), buffer| {
-            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+            assert_eq!(
+                cache.extension.read(page, Group::NORMAL, &mut buffer.0),
+                ReadOutcome::Hit
+            );
         });
         checksum.push(time(&mut |_, buffer| {
             black_box(twox_hash::XxHash3_64::oneshot(black_box(&buffer.0)));

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cache::{
-    Compression, Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId,
-    PolicyName, ReadOutcome, Source,
+    Compression, Config, DeviceConfig, Extension, FileId, Generations, Group, OwnerIdentity,
+    PageId, PolicyName, ReadOutcome, Source,
 };
 
 const PAGE: usize = 16384;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for (number, page) in (0..).zip(bytes.chunks_exact(PAGE)) {
                 let ticket = generations.begin_read(file, number).ok_or("busy")?;
                 let id = PageId::new(FileId(file), number);
-                cache.offer(id, page, ticket, Source::Read);
+                cache.insert(id, Group::NORMAL, page, ticket, Source::Read);
                 if cache.staged_bytes() > PUMP_AT {
                     cache.pump();
                 }
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for number in 0..pages {
                 let id = PageId::new(FileId(file), number);
                 reads += 1;
-                hits += u64::from(cache.read(id, &mut buffer) == ReadOutcome::Hit);
+                hits += u64::from(cache.read(id, Group::NORMAL, &mut buffer) == ReadOutcome::Hit);
             }
         }
         let s = cache.statistics();

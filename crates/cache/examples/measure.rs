@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
-    PolicyName, ReadOutcome, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, InsertOutcome, OwnerIdentity,
+    PageId, PolicyName, ReadOutcome, Source,
 };
 
 const PAGE: usize = 16384;
@@ -91,7 +91,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         bytes[4..8].copy_from_slice(&n.to_be_bytes());
         let page = PageId::new(FileId(1), n);
         while let Some(ticket) = generations.begin_read(1, n) {
-            if cache.offer(page, &bytes, ticket, Source::Read) != OfferOutcome::StagingFull {
+            if cache.insert(page, Group::NORMAL, &bytes, ticket, Source::Read)
+                != InsertOutcome::StagingFull
+            {
                 break;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -109,7 +111,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (what, file) in [("absent", 2), ("present", 1)] {
         let r = rate(1, Duration::from_secs(2), |state, _| {
             let page = PageId::new(FileId(file), random(state) as u32 % pages);
-            drop(cache.locate(page, PAGE, 0));
+            drop(cache.locate(page, Group::NORMAL, PAGE, 0));
         });
         writeln!(
             out,
@@ -119,7 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let located = (0..pages)
-        .find_map(|n| cache.locate(PageId::new(FileId(1), n), PAGE, 0))
+        .find_map(|n| cache.locate(PageId::new(FileId(1), n), Group::NORMAL, PAGE, 0))
         .ok_or("nothing is cached")?;
     // SAFETY: the descriptor is valid as long as `located` lives. The file made of it is never dropped, so it is never
     // closed.
@@ -132,7 +134,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let misses = AtomicU64::new(0);
         let ours = rate(threads, time, |state, buffer| {
             let page = PageId::new(FileId(1), random(state) as u32 % pages);
-            if cache.read(page, &mut buffer.0) != ReadOutcome::Hit {
+            if cache.read(page, Group::NORMAL, &mut buffer.0) != ReadOutcome::Hit {
                 misses.fetch_add(1, Ordering::Relaxed);
             }
         });

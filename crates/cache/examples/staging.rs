@@ -1,13 +1,13 @@
-//! Simulates offers at a given rate on a disk with a given write time, and counts drops and hits.
+//! Simulates insertions at a given rate on a disk with a given write time, and counts drops and hits.
 //!
 //! Usage: staging [NAME=VALUE ...], such as `staging cache=512 data=505 reads=6000 writes=5000 write_us=1000 seconds=20`
 //!
 //! A server in miniature. Threads read random pages of the data, like a buffer pool that holds a small part of it, and
-//! offer the misses. One more thread writes batches of pages back, like InnoDB's page cleaner, and offers each batch
+//! insert the misses. One more thread writes batches of pages back, like InnoDB's page cleaner, and inserts each batch
 //! after its completion. Both keep a rate, and catch up after a delay with a burst, as on a host with busy processors.
 //! With `hot` and `share`, that share of all accesses in percent goes to the first `hot` percent of the data.
 //!
-//! Prints one line: offers, how many were admitted and dropped (of the offers that passed admission), hits in the
+//! Prints one line: insertions, how many were admitted and dropped (of the insertions that passed admission), hits in the
 //! second half, peak reported memory, writes to the disk, and the writer's cost per page: CPU time, and number of
 //! waits. The cache file is created in BENCH_DIRECTORY, or in /dev/shm.
 
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId, ReadOutcome,
-    Source, Statistics, benching,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, OwnerIdentity, PageId,
+    ReadOutcome, Source, Statistics, benching,
 };
 use fastrand::Rng;
 
@@ -115,10 +115,12 @@ fn reads(server: &Server, seed: u64) {
     at_rate(server, rate, || {
         let number = server.settings.page(&mut random);
         let page = PageId::new(FileId(FILE), number);
-        if server.extension.read(page, &mut buffer) != ReadOutcome::Hit {
+        if server.extension.read(page, Group::NORMAL, &mut buffer) != ReadOutcome::Hit {
             if let Some(ticket) = server.generations.begin_read(FILE, number) {
                 stamp(&mut fresh, number, &mut random);
-                server.extension.offer(page, &fresh, ticket, Source::Read);
+                server
+                    .extension
+                    .insert(page, Group::NORMAL, &fresh, ticket, Source::Read);
             }
         }
     });
@@ -148,7 +150,9 @@ fn writes(server: &Server) {
                 stamp(&mut bytes, number, &mut random);
                 let page = PageId::new(FileId(FILE), number);
                 let source = Source::Write { was_cached };
-                server.extension.offer(page, &bytes, ticket, source);
+                server
+                    .extension
+                    .insert(page, Group::NORMAL, &bytes, ticket, source);
             }
         }
     });
@@ -233,7 +237,7 @@ fn main() {
     };
     let pages = (end.bytes_written_user / PAGE as u64).max(1) as f64;
     println!(
-        "offered {} taken {} dropped {} ({:.2} %) hits {:.1} % memory {:.2} MiB writes {writes} of {:.0} KiB; for a page the \
+        "candidates {} taken {} dropped {} ({:.2} %) hits {:.1} % memory {:.2} MiB writes {writes} of {:.0} KiB; for a page the \
          writer took {:.2} us and waited {:.2} times",
         end.offered,
         end.admitted,

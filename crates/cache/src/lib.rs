@@ -1,93 +1,67 @@
 //! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
 //!
-//! A plain library. It handles pages, instances, policies, segments, devices and statistics, and is independent of any
-//! server. A page takes this path: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] ->
-//! [`instance`] -> [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]), [`recovery`],
-//! [`reclaim`] -> [`log`], [`stream`] -> [`flight`] -> [`batch`]; [`segment`] -> [`device`].
+//! A plain library, independent of any server. Rooms, each of which imports only those below it:
+//!
+//! | room | contents |
+//! |---|---|
+//! | [`api`] | the facade [`Extension`] and its operations, for the server's hooks |
+//! | [`log`] | writers: take staged pages, append them to segments, reclaim segments |
+//! | [`instance`] | what both share: instances (index, policy and staged pages under one lock), staging, persistent memory |
+//! | [`device`] | cache files: bounded reads, writes, health, segments |
+//! | [`policy`] | which pages a full cache admits and evicts |
+//! | [`index`] | the directory of cached pages, generations, forgotten files |
+//! | [`common`] | pages, configuration, counters, memory, locks |
+//!
+//! A read goes from [`api`] to [`instance`] to [`device`]. A page that is inserted goes from [`api`] to [`instance`], where
+//! the policy admits it to staging, and from there a writer ([`log`]) takes it to the [`device`].
 
-mod adoption;
-mod arena;
-mod batch;
-#[cfg(feature = "bench")]
-pub mod benching;
-mod budget;
-#[cfg(debug_assertions)]
-pub mod canary;
-mod clearing;
-mod compression;
-mod config;
+mod api;
+mod common;
 mod device;
-mod directory;
-mod extension;
-mod findings;
-mod flight;
-mod forgotten;
-#[cfg(feature = "fuzz")]
-pub mod fuzzing;
-mod generation;
-mod group;
+mod index;
 mod instance;
-mod left_out;
-mod locating;
 mod log;
-mod measure;
-mod memory;
-mod offering;
-mod open;
-mod pace;
-mod page;
 mod policy;
-mod reading;
-mod reclaim;
-mod recovery;
-mod report;
-mod segment;
-mod share;
-mod shared;
-mod spread;
-mod staging;
-mod statistics;
-mod store;
-mod stream;
-mod sweep;
-mod sync;
 #[cfg(test)]
 mod tests;
-mod thread;
 #[cfg(feature = "tuning")]
 pub mod tuning {
     //! The constants of a policy, changeable.
     pub use crate::policy::density::numbers::{all, set};
 }
-mod validate;
-mod wake;
-mod warming;
-mod writer;
 
-pub use arena::{Inherited, open_in_memory};
-pub use budget::WriteBudget;
-pub use config::{
-    Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
+#[cfg(feature = "bench")]
+pub use api::benching;
+pub use api::extension::{
+    CopyOutcome, Extension, Frozen, InsertOutcome, MissReason, ReadOutcome, Source,
 };
-pub use device::bounded::{GivenUp, give_idle_memory_back};
-pub use device::exposure::{Exposure, Who, exposures};
-pub use device::file::{check_device, make_own, open_own, remove_left, reserve, room};
-pub use device::kernel::aio_contexts;
-pub use extension::{Extension, Frozen, Inspected, MissReason, OfferOutcome, ReadOutcome, Source};
-pub use generation::{Generations, ReadTicket};
-pub use group::{Group, Limits};
-pub use locating::Located;
-pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
-pub use open::fits;
+#[cfg(feature = "fuzz")]
+pub use api::fuzzing;
+pub use api::locating::Located;
+pub use api::open::fits;
+pub use api::validate::Figures;
+pub use api::warming::{EXTENT_PAGES, Heat, MAX_HEAT, Wanted};
+pub use common::budget::WriteBudget;
+#[cfg(debug_assertions)]
+pub use common::canary;
+pub use common::config::{
+    Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
+    PolicyName,
+};
+pub use common::group::{Group, Limits};
+pub use common::measure::histogram::{HistogramSnapshot, LatencyHistogram};
 #[cfg(any(checker, debug_assertions))]
-pub use page::check_of;
-pub use page::{
+pub use common::page::check_of;
+pub use common::page::{
     EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, hash, is_page_length,
 };
-pub use policy::list::PolicyName;
-pub use segment::LEAST_DEVICE_BYTES;
-pub use share::{Room, divide, part};
-pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};
-pub use thread::spawn;
-pub use validate::Figures;
-pub use warming::{EXTENT_PAGES, Heat, MOST_HEAT, Wanted};
+pub use common::sizing::{Room, divide, part};
+pub use common::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
+pub use common::thread::spawn;
+pub use device::bounded::{GivenUp, give_idle_memory_back};
+pub use device::exposure::{Exposure, Who, exposures};
+pub use device::file::{check_device, make_own, open_own, remove_persisted, reserve, room};
+pub use device::kernel::aio_contexts;
+pub use device::segment::MIN_DEVICE_BYTES;
+pub use index::generation::{Generations, ReadTicket};
+pub use instance::arena::{RecoveredEntries, open_in_memory};

@@ -1,23 +1,23 @@
 //! Tests of the whole engine, and their shared fixtures.
 
 #[cfg(not(checker))]
+mod balancing;
+#[cfg(not(checker))]
 mod basics;
 #[cfg(not(checker))]
 mod faults;
 #[cfg(not(checker))]
-mod flights;
-#[cfg(not(checker))]
 mod groups;
-#[cfg(not(any(checker, miri)))]
-mod inheriting;
+#[cfg(not(checker))]
+mod in_flight;
 #[cfg(checker)]
 mod interleavings;
 #[cfg(not(checker))]
 mod model;
+#[cfg(not(any(checker, miri)))]
+mod persistence;
 #[cfg(not(checker))]
 mod policy;
-#[cfg(not(checker))]
-mod spreading;
 #[cfg(not(checker))]
 mod warming;
 
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 use crate::{
-    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
-    PolicyName, ReadOutcome, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, InsertOutcome, OwnerIdentity,
+    PageId, PolicyName, ReadOutcome, Source,
 };
 
 /// Switches that break the engine, to prove that the tests detect it.
@@ -67,7 +67,7 @@ impl Canary {
 }
 
 /// Size of the smallest device.
-pub(crate) const SMALLEST: u64 = crate::segment::LEAST_DEVICE_BYTES;
+pub(crate) const SMALLEST: u64 = crate::device::segment::MIN_DEVICE_BYTES;
 
 pub(crate) fn device(directory: &Path, name: &str, bytes: u64) -> DeviceConfig {
     DeviceConfig {
@@ -90,7 +90,7 @@ pub(crate) fn config(directory: &Path, bytes: u64) -> Config {
 /// Content of `page` in version `version`: its number where InnoDB stores it, the version, and bytes that depend on
 /// everything. It compresses to half.
 pub(crate) fn content(page: PageId, version: u32, length: usize) -> Vec<u8> {
-    let seed = crate::page::mix64((u64::from(version) << 32) ^ page.hash());
+    let seed = crate::common::page::mix64((u64::from(version) << 32) ^ page.hash());
     let mut bytes = vec![0; length];
     for (n, word) in bytes.chunks_exact_mut(16).enumerate() {
         let value = (seed ^ n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -130,32 +130,38 @@ pub(crate) fn page(file: u32, page: u32) -> PageId {
 }
 
 impl Fixture {
-    pub fn offer(&self, page: PageId, version: u32, length: usize) -> OfferOutcome {
+    pub fn insert(&self, page: PageId, version: u32, length: usize) -> InsertOutcome {
         let ticket = self.generations.begin_read(page.file.0, page.page).unwrap();
-        self.extension
-            .offer(page, &content(page, version, length), ticket, Source::Read)
+        self.extension.insert(
+            page,
+            Group::NORMAL,
+            &content(page, version, length),
+            ticket,
+            Source::Read,
+        )
     }
 
     /// Reads the page and asserts that a hit has this version.
     pub fn read(&self, page: PageId, version: u32, length: usize) -> ReadOutcome {
         let mut buffer = vec![0xee; length];
-        let outcome = self.extension.read(page, &mut buffer);
+        let outcome = self.extension.read(page, Group::NORMAL, &mut buffer);
         if outcome == ReadOutcome::Hit {
             assert!(buffer == content(page, version, length), "{page:?}");
         }
         outcome
     }
 
-    /// Writes the page, and offers the written version for admission.
-    pub fn write(&self, page: PageId, version: u32, length: usize) -> OfferOutcome {
+    /// Writes the page, and inserts the written version.
+    pub fn write(&self, page: PageId, version: u32, length: usize) -> InsertOutcome {
         self.generations.begin_write(page.file.0, page.page, 1);
         let was_cached = self.extension.invalidate(page.file, page.page, 1);
         let ticket = self
             .generations
             .end_write(page.file.0, page.page, 1)
             .unwrap();
-        self.extension.offer(
+        self.extension.insert(
             page,
+            Group::NORMAL,
             &content(page, version, length),
             ticket,
             Source::Write { was_cached },

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, MIN_DEVICE_BYTES, OpenError,
     OwnerIdentity, PageId, PolicyName, Source,
 };
 
@@ -21,7 +21,7 @@ const PAGES: u32 = 4_000_000;
 /// Room on the device, of which some percent are always free.
 const ROOM: u32 = PAGES / 100 * 104;
 /// Maximum bytes of directory, sketch and everything else that grows with the number of pages, per cached page.
-const MOST_BYTES: f64 = 16.0;
+const MAX_BYTES: f64 = 16.0;
 
 /// Resident bytes of this process.
 fn resident() -> u64 {
@@ -72,7 +72,13 @@ fn fill(cache: &Extension, pages: u32, generations: &Generations) {
     for number in 0..pages {
         bytes[4..8].copy_from_slice(&number.to_be_bytes());
         let ticket = generations.begin_read(1, number).unwrap();
-        cache.offer(PageId::new(FileId(1), number), &bytes, ticket, Source::Read);
+        cache.insert(
+            PageId::new(FileId(1), number),
+            Group::NORMAL,
+            &bytes,
+            ticket,
+            Source::Read,
+        );
         if cache.staged_bytes() >= 1 << 20 {
             cache.pump();
         }
@@ -90,12 +96,12 @@ fn of_four_million_pages() {
     // Fixed memory of the writer and others at work, independent of the number of pages. It stays open, so that the
     // code below reuses none of it.
     let before = resident();
-    let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
+    let least = (MIN_DEVICE_BYTES / u64::from(PAGE)) as u32;
     let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {
         return;
     };
     fill(&smallest, least, &generations);
-    let variable = smallest.staging_memory_bytes() + u64::from(least) * MOST_BYTES as u64;
+    let variable = smallest.staging_memory_bytes() + u64::from(least) * MAX_BYTES as u64;
     let fixed = (resident() - before).saturating_sub(variable);
 
     let before = resident();
@@ -125,5 +131,5 @@ fn of_four_million_pages() {
         "what the extension says is {:.1} % off",
         off * 100.0
     );
-    assert!(each(grows) <= MOST_BYTES, "{:.2} bytes a page", each(grows));
+    assert!(each(grows) <= MAX_BYTES, "{:.2} bytes a page", each(grows));
 }

@@ -241,7 +241,7 @@ impl<O: Os> Core<O> {
             let (group, to) = (target.file.group(), iocb.buffer as usize);
             active
                 .extension
-                .locate_of(group, target.page, iocb.length as usize, to)
+                .locate(target.page, group, iocb.length as usize, to)
         });
         let located = located.flatten();
         let words = Words::of(iocb);

@@ -8,7 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::time::Duration;
 
-use cache::{FileId, Inspected, PageId};
+use cache::{CopyOutcome, FileId, PageId};
 
 use crate::checksum;
 use crate::core::Core;
@@ -164,13 +164,13 @@ impl<O: Os> Core<O> {
         let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
             return Compared::Absent; // a write is in flight, so the page is not cached
         };
-        match active.extension.inspect(page, cached) {
-            Inspected::Absent => {
+        match active.extension.copy(page, cached) {
+            CopyOutcome::Absent => {
                 self.damage.forget(file.owner, number, 1);
                 return Compared::Absent;
             }
-            Inspected::Unproven | Inspected::Unanswered => return Compared::Unproven,
-            Inspected::Copied => {}
+            CopyOutcome::Unproven | CopyOutcome::Unanswered => return Compared::Unproven,
+            CopyOutcome::Copied => {}
         }
         let offset = u64::from(number) * length as u64;
         let read = |stored: &mut [u8]| {
@@ -250,8 +250,8 @@ impl<O: Os> Core<O> {
         let found = guard
             .as_ref()?
             .extension
-            .inspect(PageId::new(damaged.id, page), &mut bytes);
-        (found == Inspected::Copied && checksum::is_right(&bytes)).then_some(bytes)
+            .copy(PageId::new(damaged.id, page), &mut bytes);
+        (found == CopyOutcome::Copied && checksum::is_right(&bytes)).then_some(bytes)
     }
 
     /// Compares a sample of the pages that are cached under this identity of a file, spread over the file. Call only where waiting

@@ -11,7 +11,7 @@
 //!
 //! In bypass rule 1 is suspended, because no read is served or admitted. The other rules hold in every mode.
 
-use cache::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
+use cache::{InsertOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::control::Timed;
 use crate::core::Core;
@@ -120,7 +120,7 @@ impl<O: Os> Core<O> {
             if matches!(
                 active
                     .extension
-                    .read_of(target.file.group(), target.page, bytes),
+                    .read(target.page, target.file.group(), bytes),
                 ReadOutcome::Hit
             ) && self.is_the_page(active, target, bytes)
             {
@@ -201,7 +201,7 @@ impl<O: Os> Core<O> {
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,
-    ) -> Option<OfferOutcome> {
+    ) -> Option<InsertOutcome> {
         // Under an outdated identity the page would take space that no read can use.
         let is_it = self.switch().mode().fills()
             && target.file.id() == target.page.file
@@ -211,7 +211,7 @@ impl<O: Os> Core<O> {
             let group = target.file.group();
             active
                 .extension
-                .offer_of(group, target.page, bytes, ticket, source)
+                .insert(target.page, group, bytes, ticket, source)
         })
     }
 
@@ -497,6 +497,8 @@ fn whole_file(file: &'static DataFile, end: End) -> Write {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use cache::Group;
+
     use super::*;
     use crate::files::Attach;
     use crate::machine_for_tests;
@@ -615,7 +617,10 @@ mod tests {
                 file: known.id(),
                 page: 1,
             };
-            active.extension.read(place, &mut vec![0; PAGE]) == ReadOutcome::Hit
+            active
+                .extension
+                .read(place, Group::NORMAL, &mut vec![0; PAGE])
+                == ReadOutcome::Hit
         };
         assert!(is_cached_after(begin()));
         let write = core.change_file(Some(known), begin);
@@ -642,7 +647,10 @@ mod tests {
         assert_eq!(read, PAGE as isize);
         let guard = core.switch().active();
         let extension = &guard.as_deref().unwrap().extension;
-        assert_ne!(extension.read(target.page, &mut buffer), ReadOutcome::Hit);
+        assert_ne!(
+            extension.read(target.page, Group::NORMAL, &mut buffer),
+            ReadOutcome::Hit
+        );
         drop(core.switch().kill());
     }
 }

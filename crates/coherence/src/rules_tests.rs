@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cache::{Inspected, PageId};
+use cache::{CopyOutcome, PageId};
 
 use crate::control;
 use crate::core::Core;
@@ -93,8 +93,8 @@ impl Served {
     /// Whether the page is cached.
     pub fn has(&self, number: u32) -> bool {
         let (page, mut copy) = (PageId::new(self.known.id(), number), vec![0; PAGE]);
-        let found = self.active.extension.inspect(page, &mut copy);
-        matches!(found, Inspected::Copied)
+        let found = self.active.extension.copy(page, &mut copy);
+        matches!(found, CopyOutcome::Copied)
     }
 
     /// Caches a page with content 1.

@@ -7,7 +7,7 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 
-use cache::{Inspected, OfferOutcome, PageId, ReadTicket, Source};
+use cache::{CopyOutcome, InsertOutcome, PageId, ReadTicket, Source};
 
 use crate::core::Core;
 use crate::files::DataFile;
@@ -63,17 +63,17 @@ impl Warmed {
         self.was_read |= other.was_read;
     }
 
-    fn count(&mut self, outcome: Option<OfferOutcome>) {
+    fn count(&mut self, outcome: Option<InsertOutcome>) {
         match outcome {
-            Some(OfferOutcome::Admitted) => self.admitted += 1,
-            Some(OfferOutcome::AlreadyCached) => self.cached += 1,
-            Some(OfferOutcome::Rejected) => self.rejected += 1,
-            Some(OfferOutcome::StagingFull) => self.postponed += 1,
-            Some(OfferOutcome::WriteLimit) => {
+            Some(InsertOutcome::Admitted) => self.admitted += 1,
+            Some(InsertOutcome::AlreadyCached) => self.cached += 1,
+            Some(InsertOutcome::Rejected) => self.rejected += 1,
+            Some(InsertOutcome::StagingFull) => self.postponed += 1,
+            Some(InsertOutcome::WriteLimit) => {
                 self.postponed += 1;
                 self.is_limited = true;
             }
-            Some(OfferOutcome::Stale | OfferOutcome::Unsuitable) | None => self.skipped += 1,
+            Some(InsertOutcome::Stale | InsertOutcome::Unsuitable) | None => self.skipped += 1,
         }
     }
 }
@@ -160,8 +160,8 @@ impl<O: Os> Core<O> {
         if page >= pages {
             return None;
         }
-        let inspected = active.extension.inspect(PageId::new(id, page), bytes);
-        if inspected != Inspected::Copied {
+        let copied = active.extension.copy(PageId::new(id, page), bytes);
+        if copied != CopyOutcome::Copied {
             let offset = u64::from(page) * bytes.len() as u64;
             // SAFETY: a read into our own buffer. Its bytes are only fingerprinted, so it matters little if the descriptor now belongs
             // to another file.
@@ -257,7 +257,7 @@ impl<O: Os> Core<O> {
         bytes: &[u8],
         ticket: ReadTicket,
         count: u8,
-    ) -> Option<OfferOutcome> {
+    ) -> Option<InsertOutcome> {
         self.offer(active, target, bytes, ticket, Source::Warm { count })
     }
 }

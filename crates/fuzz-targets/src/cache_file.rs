@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cache::{
-    Compression, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
+    Compression, Config, DeviceConfig, Extension, FileId, Generations, Group, MIN_DEVICE_BYTES,
     OwnerIdentity, PageId, PolicyName, ReadOutcome, Source,
 };
 
@@ -42,7 +42,7 @@ pub fn cache_file(bytes: &[u8]) {
     let config = Config {
         devices: vec![DeviceConfig {
             path: folder.path().into(),
-            bytes: LEAST_DEVICE_BYTES,
+            bytes: MIN_DEVICE_BYTES,
             owner: OwnerIdentity::default(),
             file_name: "cache".into(),
         }],
@@ -73,8 +73,9 @@ pub fn cache_file(bytes: &[u8]) {
                 for n in 0..u32::from(b % 64) + 1 {
                     let page = (page + n) % PAGES;
                     if let Some(ticket) = generations.begin_read(1, page) {
-                        cache.offer(
+                        cache.insert(
                             id(page),
+                            Group::NORMAL,
                             &content(page, versions[page as usize]),
                             ticket,
                             Source::Read,
@@ -90,8 +91,9 @@ pub fn cache_file(bytes: &[u8]) {
                 let was_cached = cache.invalidate(FileId(1), page, 1);
                 versions[page as usize] = versions[page as usize].wrapping_add(1);
                 if let Some(ticket) = generations.end_write(1, page, 1) {
-                    cache.offer(
+                    cache.insert(
                         id(page),
+                        Group::NORMAL,
                         &content(page, versions[page as usize]),
                         ticket,
                         Source::Write { was_cached },
@@ -104,7 +106,7 @@ pub fn cache_file(bytes: &[u8]) {
             4 => {
                 for n in 0..8 {
                     let page = (page + n) % PAGES;
-                    if cache.read(id(page), &mut buffer) == ReadOutcome::Hit {
+                    if cache.read(id(page), Group::NORMAL, &mut buffer) == ReadOutcome::Hit {
                         assert!(
                             buffer == content(page, versions[page as usize]),
                             "page {page}"
@@ -114,11 +116,11 @@ pub fn cache_file(bytes: &[u8]) {
             }
             _ => {
                 // At any offset, but often at those of footers.
-                let at = (u64::from(a) << 15 | u64::from(b) << 7) % LEAST_DEVICE_BYTES;
+                let at = (u64::from(a) << 15 | u64::from(b) << 7) % MIN_DEVICE_BYTES;
                 let length = 1 + usize::from(c) * 16;
                 let _ = file.write_all_at(
                     &vec![b ^ c; length],
-                    at.min(LEAST_DEVICE_BYTES - length as u64),
+                    at.min(MIN_DEVICE_BYTES - length as u64),
                 );
             }
         }

@@ -103,7 +103,7 @@ fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBu
         }
         return Ok(removed);
     }
-    if cache::remove_left(path, owner)? {
+    if cache::remove_persisted(path, owner)? {
         removed.push(path.to_path_buf());
     }
     let image = path.with_file_name(format!("{stem}.image"));

@@ -117,11 +117,11 @@ pub fn recovered() -> Recovered {
     let guard = CORE.switch().active();
     let Some(active) = guard
         .as_ref()
-        .filter(|active| active.extension.inherited().any)
+        .filter(|active| active.extension.recovered().any)
     else {
         return Recovered::default();
     };
-    let (engine, mut report) = (active.extension.inherited(), CORE.files.recoveries.report());
+    let (engine, mut report) = (active.extension.recovered(), CORE.files.recoveries.report());
     let parts = [report.trusted, report.rejected, report.pending];
     let (files, pages) = parts.iter().fold((0, 0), |sum: (u64, u64), part| {
         (sum.0 + part.0, sum.1 + part.1)
@@ -179,7 +179,7 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
     manifest.lay_out_for(page);
     let sizes: Vec<u64> = plan.devices().iter().map(|device| device.bytes).collect();
     manifest.remember(settings.layout_digest(), plan.memory_limit(), &sizes);
-    if extension.inherited().any {
+    if extension.recovered().any {
         CORE.files.hand_over(extension);
     } else {
         manifest.took_nothing();

@@ -143,7 +143,7 @@ impl Plan {
     pub fn config(&self, nominal_page: u32, inherit: Option<u64>) -> Config {
         Config {
             nominal_page,
-            inherit,
+            recover_session: inherit,
             ..self.config.clone()
         }
     }
@@ -197,7 +197,7 @@ impl Plan {
         let share = |config: &mut Config, of: u64| {
             for (device, part) in config.devices.iter_mut().zip(&parts) {
                 let bytes = u128::from(part.unwrap_or(usual)) * u128::from(of) / u128::from(PARTS);
-                device.bytes = (bytes as u64).max(cache::LEAST_DEVICE_BYTES);
+                device.bytes = (bytes as u64).max(cache::MIN_DEVICE_BYTES);
             }
         };
         // Bisects for the largest size that fits.

@@ -111,7 +111,7 @@ impl Settings {
     /// Minimum `bpe_size` for these paths, bytes.
     pub fn smallest_size(&self) -> u64 {
         let paths = self.paths().count().max(1);
-        paths as u64 * cache::LEAST_DEVICE_BYTES
+        paths as u64 * cache::MIN_DEVICE_BYTES
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, MIN_DEVICE_BYTES, OpenError,
     OwnerIdentity, PageId, ReadOutcome, Source, Statistics,
 };
 use thiserror::Error;
@@ -25,7 +25,7 @@ const PUMP_AT: u64 = 512 << 10;
 /// Bytes of a cache file that hold no pages.
 const HEADER_BYTES: u64 = 64 << 10;
 /// Minimum number of pages of a cache.
-pub const LEAST_CACHE_PAGES: u64 = (LEAST_DEVICE_BYTES - HEADER_BYTES).div_ceil(PAGE_BYTES as u64);
+pub const LEAST_CACHE_PAGES: u64 = (MIN_DEVICE_BYTES - HEADER_BYTES).div_ceil(PAGE_BYTES as u64);
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
@@ -221,11 +221,12 @@ impl<'a> Product<'a> {
             generations.begin_write(file, number, 1);
             let was_cached = cache.invalidate(page.file, number, 1);
             if let Some(ticket) = generations.end_write(file, number, 1) {
-                cache.offer(page, content, ticket, Source::Write { was_cached });
+                let source = Source::Write { was_cached };
+                cache.insert(page, Group::NORMAL, content, ticket, source);
             }
         } else if let Some(ticket) = generations.begin_read(file, number) {
-            if cache.read(page, &mut self.frame.0) != ReadOutcome::Hit {
-                cache.offer(page, content, ticket, Source::Read);
+            if cache.read(page, Group::NORMAL, &mut self.frame.0) != ReadOutcome::Hit {
+                cache.insert(page, Group::NORMAL, content, ticket, Source::Read);
             }
         }
         if cache.staged_bytes() >= PUMP_AT {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{
-    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
-    PolicyName, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, Group, InsertOutcome, OwnerIdentity,
+    PageId, PolicyName, Source,
 };
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -94,18 +94,21 @@ impl Cache {
         })
     }
 
-    /// Stamps the bytes with the page number, and offers them as that page.
-    pub fn offer(&self, page: PageId, buffer: &mut Buffer) -> OfferOutcome {
+    /// Stamps the bytes with the page number, and inserts them as that page.
+    pub fn insert(&self, page: PageId, buffer: &mut Buffer) -> InsertOutcome {
         buffer.stamp(page);
         match self.generations.begin_read(page.file.0, page.page) {
-            Some(ticket) => self.extension.offer(page, &buffer.0, ticket, Source::Read),
-            None => OfferOutcome::Stale,
+            Some(ticket) => {
+                self.extension
+                    .insert(page, Group::NORMAL, &buffer.0, ticket, Source::Read)
+            }
+            None => InsertOutcome::Stale,
         }
     }
 
     /// Offers the page until staging has room for it.
     pub fn enter(&self, page: PageId, buffer: &mut Buffer) {
-        while self.offer(page, buffer) == OfferOutcome::StagingFull {
+        while self.insert(page, buffer) == InsertOutcome::StagingFull {
             self.write_some();
         }
     }
@@ -139,7 +142,7 @@ impl Cache {
         let (mut pages, mut fd): (_, Option<RawFd>) = (Vec::new(), None);
         for number in numbers {
             let page = PageId::new(file, number);
-            if let Some(located) = self.extension.locate(page, PAGE, 0) {
+            if let Some(located) = self.extension.locate(page, Group::NORMAL, PAGE, 0) {
                 fd = Some(located.fd);
                 pages.push((page, located.offset));
                 self.extension.release(located);

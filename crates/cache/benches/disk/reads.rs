@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cache::{FileId, PageId, ReadOutcome};
+use cache::{FileId, Group, PageId, ReadOutcome};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, Places};
@@ -98,7 +98,7 @@ fn row(setting: &Setting, cache: &Cache, places: &Places, path: &Path, threads: 
     let by_read = || {
         drive(setting, threads, |random, buffer| {
             let (page, _) = places.any(random);
-            if cache.extension.read(page, &mut buffer.0) != ReadOutcome::Hit {
+            if cache.extension.read(page, Group::NORMAL, &mut buffer.0) != ReadOutcome::Hit {
                 misses.fetch_add(1, Ordering::Relaxed);
             }
             true

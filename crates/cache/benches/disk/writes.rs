@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use cache::{FileId, OfferOutcome, PageId};
+use cache::{FileId, InsertOutcome, PageId};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};
@@ -17,7 +17,7 @@ const MIB: f64 = (1 << 20) as f64;
 const BLOCK: usize = 256 << 10;
 /// Maximum number of the extension's writes in flight.
 const DEPTH: usize = 16;
-/// Sleep of the offering thread when staging is full. The extension does not impose this wait.
+/// Sleep of the inserting thread when staging is full. The extension does not impose this wait.
 const PAUSE: Duration = Duration::from_micros(100);
 
 pub fn measure(setting: &Setting) -> Outcome {
@@ -89,8 +89,8 @@ pub fn measure(setting: &Setting) -> Outcome {
         "locks of instances found held: {} of {}",
         latencies.lock_waits, latencies.lock_accesses
     );
-    latencies.print("offer, as fast as the writer takes pages");
-    paced(setting)
+    latencies.print("insert, as fast as the writer takes pages");
+    rate_limited(setting)
 }
 
 struct Filled {
@@ -115,7 +115,7 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     let writer_before = writer();
     let mut pauses = 0;
     for number in pages {
-        while latencies.offer(cache, number, &mut buffer) == OfferOutcome::StagingFull {
+        while latencies.insert(cache, number, &mut buffer) == InsertOutcome::StagingFull {
             pauses += 1;
             std::thread::sleep(PAUSE);
         }
@@ -126,12 +126,12 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     let of_writer = writer().since(writer_before);
     let after = cache.extension.statistics();
     let written = (after.bytes_written_total - before.bytes_written_total) as f64;
-    let offered = (after.bytes_written_user - before.bytes_written_user) as f64;
+    let candidates = (after.bytes_written_user - before.bytes_written_user) as f64;
     latencies.lock_accesses += after.lock_accesses - before.lock_accesses;
     latencies.lock_waits += after.lock_waits - before.lock_waits;
     Filled {
         rate: written / time,
-        amplification: written / offered.max(1.0),
+        amplification: written / candidates.max(1.0),
         write: written / (writes() - writes_before).max(1) as f64,
         cpu: of_writer.cpu.as_secs_f64() * 1e6 / count,
         waits: of_writer.waits as f64 / count,
@@ -139,7 +139,7 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
 }
 
 /// With a limit on the bytes per second.
-fn paced(setting: &Setting) -> Outcome {
+fn rate_limited(setting: &Setting) -> Outcome {
     const LIMIT: u64 = 32 << 20;
     let cache = Cache::open(&setting.directory, setting.pages, true, |config| {
         config.io_capacity = LIMIT;
@@ -147,12 +147,12 @@ fn paced(setting: &Setting) -> Outcome {
     let mut latencies = Latencies::default();
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     let mut number = 0;
-    let mut offer_for = |time: Duration| {
+    let mut insert_for = |time: Duration| {
         let (until, usage) = (Instant::now() + time, Usage::of_this_thread());
         let mut pauses = 0;
         while Instant::now() < until {
             number += 1;
-            if latencies.offer(&cache, number, &mut buffer) == OfferOutcome::StagingFull {
+            if latencies.insert(&cache, number, &mut buffer) == InsertOutcome::StagingFull {
                 pauses += 1;
                 std::thread::sleep(PAUSE);
             }
@@ -165,12 +165,12 @@ fn paced(setting: &Setting) -> Outcome {
     } else {
         Duration::from_secs(1)
     };
-    offer_for((setting.options.time / 2).max(least / 2));
+    insert_for((setting.options.time / 2).max(least / 2));
     let (before, begun) = (
         cache.extension.statistics().bytes_written_total,
         Instant::now(),
     );
-    offer_for((setting.options.time * 4).max(least * 4));
+    insert_for((setting.options.time * 4).max(least * 4));
     let written = cache.extension.statistics().bytes_written_total - before;
     let rate = written as f64 / begun.elapsed().as_secs_f64();
     println!(
@@ -179,11 +179,11 @@ fn paced(setting: &Setting) -> Outcome {
         rate / MIB,
         (rate / LIMIT as f64 - 1.0) * 100.0
     );
-    latencies.print("offer, at that limit");
+    latencies.print("insert, at that limit");
     Ok(())
 }
 
-/// Durations of `offer`.
+/// Durations of `insert`.
 #[derive(Default)]
 struct Latencies {
     nanos: Vec<u64>,
@@ -196,12 +196,12 @@ struct Latencies {
 }
 
 impl Latencies {
-    fn offer(&mut self, cache: &Cache, number: u32, buffer: &mut Buffer) -> OfferOutcome {
+    fn insert(&mut self, cache: &Cache, number: u32, buffer: &mut Buffer) -> InsertOutcome {
         let page = PageId::new(FileId(1), number);
         let begun = Instant::now();
-        let outcome = cache.offer(page, buffer);
+        let outcome = cache.insert(page, buffer);
         self.nanos.push(begun.elapsed().as_nanos() as u64);
-        self.full += u64::from(outcome == OfferOutcome::StagingFull);
+        self.full += u64::from(outcome == InsertOutcome::StagingFull);
         outcome
     }
 

@@ -32,14 +32,14 @@ struct Pool {
 }
 
 pub struct Reference {
-    pools: Vec<Padded>,
+    pools: Vec<CachePadded>,
     /// Frames per pool.
     frames: u32,
 }
 
 /// Keeps the mutexes of two pools off one cache line.
 #[repr(align(128))]
-struct Padded(Mutex<Pool>);
+struct CachePadded(Mutex<Pool>);
 
 /// Counters of the reference.
 #[derive(Clone, Default)]
@@ -55,7 +55,7 @@ impl Reference {
     pub fn new(instances: u32, frames: u32) -> Reference {
         Reference {
             pools: (0..instances)
-                .map(|_| Padded(Mutex::new(Pool::new(frames))))
+                .map(|_| CachePadded(Mutex::new(Pool::new(frames))))
                 .collect(),
             frames,
         }

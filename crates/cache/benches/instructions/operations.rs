@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use cache::{Compression, FileId, Generations, OfferOutcome, PageId, PolicyName, ReadOutcome};
+use cache::{
+    Compression, FileId, Generations, Group, InsertOutcome, PageId, PolicyName, ReadOutcome,
+};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};
@@ -17,8 +19,8 @@ pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("read, hit of a compressed page", read_compressed),
     ("read, miss", read_miss),
     ("hash of a page", checksum),
-    ("offer, rejected", offer_rejected),
-    ("offer, admitted and written", offer_written),
+    ("insert, rejected", insert_rejected),
+    ("insert, admitted and written", insert_written),
     ("invalidate, page absent", invalidate_absent),
     ("invalidate, file without pages", invalidate_nothing),
     ("generation, read", generation_read),
@@ -56,7 +58,7 @@ fn filled() -> Outcome<(Cache, Box<Buffer>)> {
 fn locate_hit() -> Outcome<Box<Act>> {
     let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
-        let located = cache.extension.locate(page(n), PAGE, 0);
+        let located = cache.extension.locate(page(n), Group::NORMAL, PAGE, 0);
         assert!(located.is_some());
         drop(located);
     }))
@@ -65,7 +67,12 @@ fn locate_hit() -> Outcome<Box<Act>> {
 fn locate_miss() -> Outcome<Box<Act>> {
     let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
-        drop(black_box(cache.extension.locate(absent(n), PAGE, 0)));
+        drop(black_box(cache.extension.locate(
+            absent(n),
+            Group::NORMAL,
+            PAGE,
+            0,
+        )));
     }))
 }
 
@@ -73,7 +80,7 @@ fn read_hit() -> Outcome<Box<Act>> {
     let (cache, mut buffer) = filled()?;
     Ok(Box::new(move |n| {
         assert_eq!(
-            cache.extension.read(page(n), &mut buffer.0),
+            cache.extension.read(page(n), Group::NORMAL, &mut buffer.0),
             ReadOutcome::Hit
         );
     }))
@@ -83,10 +90,12 @@ fn read_staged() -> Outcome<Box<Act>> {
     let cache = opened(ROOM, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     let staged = (0..PAGES)
-        .take_while(|&n| cache.offer(page(n), &mut buffer) == OfferOutcome::Admitted)
+        .take_while(|&n| cache.insert(page(n), &mut buffer) == InsertOutcome::Admitted)
         .count() as u32;
     Ok(Box::new(move |n| {
-        let outcome = cache.extension.read(page(n % staged), &mut buffer.0);
+        let outcome = cache
+            .extension
+            .read(page(n % staged), Group::NORMAL, &mut buffer.0);
         assert_eq!(outcome, ReadOutcome::Hit);
     }))
 }
@@ -102,7 +111,7 @@ fn read_compressed() -> Outcome<Box<Act>> {
     );
     Ok(Box::new(move |n| {
         assert_eq!(
-            cache.extension.read(page(n), &mut buffer.0),
+            cache.extension.read(page(n), Group::NORMAL, &mut buffer.0),
             ReadOutcome::Hit
         );
     }))
@@ -111,7 +120,11 @@ fn read_compressed() -> Outcome<Box<Act>> {
 fn read_miss() -> Outcome<Box<Act>> {
     let (cache, mut buffer) = filled()?;
     Ok(Box::new(move |n| {
-        black_box(cache.extension.read(absent(n), &mut buffer.0));
+        black_box(
+            cache
+                .extension
+                .read(absent(n), Group::NORMAL, &mut buffer.0),
+        );
     }))
 }
 
@@ -123,34 +136,36 @@ fn checksum() -> Outcome<Box<Act>> {
 }
 
 /// A full cache of pages that were each read several times.
-fn offer_rejected() -> Outcome<Box<Act>> {
+fn insert_rejected() -> Outcome<Box<Act>> {
     let cache = opened(ROOM, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     cache.fill((0..ROOM).map(|n| PageId::new(FileId(1), n)), &mut buffer);
     for n in 0..ROOM * 4 {
-        cache
-            .extension
-            .read(PageId::new(FileId(1), n % ROOM), &mut buffer.0);
+        cache.extension.read(
+            PageId::new(FileId(1), n % ROOM),
+            Group::NORMAL,
+            &mut buffer.0,
+        );
     }
     let before = cache.extension.statistics();
-    (0..100).for_each(|n| _ = cache.offer(absent(n), &mut buffer));
+    (0..100).for_each(|n| _ = cache.insert(absent(n), &mut buffer));
     let rejected = cache.extension.statistics().rejected - before.rejected;
     assert!(rejected > 90, "only {rejected} of 100 offers are rejected");
     Ok(Box::new(move |n| {
-        black_box(cache.offer(absent(n), &mut buffer));
+        black_box(cache.insert(absent(n), &mut buffer));
     }))
 }
 
 /// Includes the writer's share of the work.
-fn offer_written() -> Outcome<Box<Act>> {
+fn insert_written() -> Outcome<Box<Act>> {
     let cache = opened(ROOM * 4, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     let mut next = 0;
     Ok(Box::new(move |_| {
         next += 1;
         // One in some thousands collides with a cached page.
-        let outcome = cache.offer(absent(next), &mut buffer);
-        assert_ne!(outcome, OfferOutcome::StagingFull);
+        let outcome = cache.insert(absent(next), &mut buffer);
+        assert_ne!(outcome, InsertOutcome::StagingFull);
         if next % 32 == 0 {
             cache.extension.pump();
         }

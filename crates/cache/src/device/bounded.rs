@@ -27,14 +27,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::file::CacheFile;
 use super::kernel::{
-    Destination, Event, MOST_SLOTS, count_context, ring_bytes, submit, uncount_context,
+    Destination, Event, MAX_SLOTS, count_context, ring_bytes, submit, uncount_context,
 };
 use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would_wait};
-use crate::memory::{Bounce, add_bounce_bytes, page};
-use crate::statistics::{Counter, Padded};
+use crate::common::memory::{Bounce, add_bounce_bytes, page};
+use crate::common::statistics::{CachePadded, Counter};
 
 /// Slots that are never lent: they are reserved for readers that wait for a page.
-const KEPT_BACK: usize = MOST_SLOTS / 4;
+const KEPT_BACK: usize = MAX_SLOTS / 4;
 /// Longest wait of a reader for a slot that another reader holds, when all slots are taken.
 const SLOT_WAIT: Duration = Duration::from_millis(5);
 /// Rest of a device after its last overdue read completed, in milliseconds: initial value and maximum. The rest doubles
@@ -194,14 +194,14 @@ enum State {
     Lent,
 }
 
-static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
-    Padded(Mutex::new(Slot {
+static SLOTS: [CachePadded<Mutex<Slot>>; MAX_SLOTS] = [const {
+    CachePadded(Mutex::new(Slot {
         context: 0,
         memory: Bounce::NONE,
         used: false,
         state: State::Free,
     }))
-}; MOST_SLOTS];
+}; MAX_SLOTS];
 
 /// Maps the error of a failed submission.
 fn refused(errno: i32) -> Unread {
@@ -369,7 +369,7 @@ fn give_memory_back(keeps: impl Fn(&mut Slot) -> bool) {
 
 /// Lends the memory of the first free slot. Taking the first one keeps the number of slots with memory low.
 pub(crate) fn lend(bytes: usize) -> Option<LentSlot> {
-    let (number, mut slot) = free_slot(KEPT_BACK..MOST_SLOTS, KEPT_BACK)?;
+    let (number, mut slot) = free_slot(KEPT_BACK..MAX_SLOTS, KEPT_BACK)?;
     if !slot.memory.grow(bytes.next_multiple_of(page())) {
         return None;
     }
@@ -468,7 +468,7 @@ pub(crate) struct Request<'a> {
 fn wait_for_slot() -> Option<(usize, MutexGuard<'static, Slot>)> {
     let number = home() % KEPT_BACK;
     let free =
-        free_slot(0..KEPT_BACK, number).or_else(|| free_slot(KEPT_BACK..MOST_SLOTS, KEPT_BACK));
+        free_slot(0..KEPT_BACK, number).or_else(|| free_slot(KEPT_BACK..MAX_SLOTS, KEPT_BACK));
     if free.is_some() {
         return free;
     }
@@ -640,7 +640,7 @@ mod tests {
     const PAGES: u64 = 8;
 
     /// The slots belong to the process, so the tests run one at a time.
-    static TURN: Mutex<()> = Mutex::new(());
+    static SERIAL: Mutex<()> = Mutex::new(());
 
     /// A file whose pages are filled with their number; `None` where the file system has no direct I/O.
     fn file() -> Option<Arc<CacheFile>> {
@@ -672,7 +672,7 @@ mod tests {
 
     #[test]
     fn pages_are_read_by_many_threads() {
-        let _turn = TURN.lock();
+        let _serial = SERIAL.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         std::thread::scope(|scope| {
@@ -692,12 +692,12 @@ mod tests {
             }
         });
         assert!(overdue.answers() && overdue.given_up.get() == 0);
-        assert!(crate::memory::bounce_bytes() >= 16384);
+        assert!(crate::common::memory::bounce_bytes() >= 16384);
     }
 
     #[test]
     fn what_cannot_be_read_is_an_error() {
-        let _turn = TURN.lock();
+        let _serial = SERIAL.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         let beyond = read(&request(&file, PAGES, &overdue), <[u8]>::len);
@@ -718,7 +718,7 @@ mod tests {
     /// late completion must not be mistaken for that of another read.
     #[test]
     fn late_answers_are_not_those_of_later_reads() {
-        let _turn = TURN.lock();
+        let _serial = SERIAL.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         for n in 0..2000 {
@@ -764,7 +764,7 @@ mod tests {
 
     #[test]
     fn beyond_half_of_the_requests_reads_are_handed_over() {
-        let _turn = TURN.lock();
+        let _serial = SERIAL.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         overdue.submissions.set_slots(Some(4));
@@ -794,7 +794,7 @@ mod tests {
     /// Readers do not wait for a blocked submitter thread and keep off its slot's memory. Its read completes eventually.
     #[test]
     fn a_thread_that_is_caught_is_not_waited_for() {
-        let _turn = TURN.lock();
+        let _serial = SERIAL.lock();
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         overdue.submissions.set_slots(Some(1)); // half of that is none
@@ -833,8 +833,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_lent_to_one_at_a_time() {
-        let _turn = TURN.lock();
-        let lendable = MOST_SLOTS - KEPT_BACK;
+        let _serial = SERIAL.lock();
+        let lendable = MAX_SLOTS - KEPT_BACK;
         let lent: Vec<LentSlot> = (0..lendable).map(|_| lend(16384).unwrap()).collect();
         assert!(lend(16384).is_none());
         let mut starts: Vec<_> = lent.iter().map(LentSlot::as_ptr).collect();
@@ -846,7 +846,7 @@ mod tests {
         drop(lent);
         assert!(lend(16384).is_some());
         // Slots used since the previous call keep their memory. Other tests use the first slots.
-        let last = || SLOTS[MOST_SLOTS - 1].0.lock();
+        let last = || SLOTS[MAX_SLOTS - 1].0.lock();
         assert!(last().used);
         give_idle_memory_back();
         assert!(!last().used);

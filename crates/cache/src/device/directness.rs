@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::memory::with_buffer;
-use crate::segment::format::DATA_OFFSET;
+use crate::common::memory::with_buffer;
+use crate::device::segment::format::DATA_OFFSET;
 
 /// Bytes of a usual page.
 const PAGE: usize = 16 << 10;
@@ -56,7 +56,7 @@ pub(super) fn is_buffered(file: &File, offset: u64) -> bool {
 
 /// Whether the page cache holds the file's page at this offset; `false` if the kernel does not report it.
 fn is_in_page_cache(file: &File, offset: u64) -> bool {
-    let page = crate::memory::page();
+    let page = crate::common::memory::page();
     let offset = offset / page as u64 * page as u64;
     // SAFETY: a new mapping of a file, which is not touched, so it may end before the page.
     let mapped = unsafe {
@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn what_was_written_through_the_page_cache_is_there() {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&vec![1; 4 * crate::memory::page()]).unwrap();
+        file.write_all(&vec![1; 4 * crate::common::memory::page()])
+            .unwrap();
         assert!(is_in_page_cache(&file, 4096));
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();

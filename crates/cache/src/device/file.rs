@@ -21,15 +21,17 @@ use rustix::io::Errno;
 use super::directness::{is_buffered, take_copy_on_write};
 use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
-use crate::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
-use crate::memory::with_buffer;
-use crate::segment::LEAST_DEVICE_BYTES;
-use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
-use crate::share::Room;
+use crate::common::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
+use crate::common::memory::with_buffer;
+use crate::common::sizing::Room;
+use crate::device::segment::MIN_DEVICE_BYTES;
+use crate::device::segment::format::{
+    BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION,
+};
 
-/// Space that stays free on a file system: one part in `RESERVE_SHARE`, at least `LEAST_RESERVE`.
+/// Space that stays free on a file system: one part in `RESERVE_SHARE`, at least `MIN_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
-const LEAST_RESERVE: u64 = 64 << 20;
+const MIN_RESERVE: u64 = 64 << 20;
 
 /// Longest time that a checker holds its shared lock, on a busy disk.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(5);
@@ -129,12 +131,12 @@ struct Survey {
 }
 
 fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
-    if config.bytes < LEAST_DEVICE_BYTES {
+    if config.bytes < MIN_DEVICE_BYTES {
         let (path, bytes) = (config.path.clone(), config.bytes);
         return Err(OpenError::TooSmall {
             path,
             bytes,
-            minimum: LEAST_DEVICE_BYTES,
+            minimum: MIN_DEVICE_BYTES,
         });
     }
     let path = file_path(config)?;
@@ -222,7 +224,7 @@ fn free_space(directory: &Path) -> Result<(u64, u64), OpenError> {
 
 /// Bytes that must stay free on a file system of this size.
 pub fn reserve(file_system: u64) -> u64 {
-    (file_system / RESERVE_SHARE).max(LEAST_RESERVE)
+    (file_system / RESERVE_SHARE).max(MIN_RESERVE)
 }
 
 /// Room for the cache file of this configuration, whatever its size; `None` if the room is unknown, or if the file could not
@@ -298,7 +300,7 @@ pub fn make_own(path: &Path) -> Result<File, OpenError> {
 ///
 /// # Errors
 /// The file is in use, or the kernel reports an error.
-pub fn remove_left(path: &Path, owner: OwnerIdentity) -> io::Result<bool> {
+pub fn remove_persisted(path: &Path, owner: OwnerIdentity) -> io::Result<bool> {
     let config = DeviceConfig {
         path: path.to_path_buf(),
         bytes: 0,
@@ -645,7 +647,7 @@ impl CacheFile {
     pub fn probe(&self, nonce: u64) -> io::Result<()> {
         let fill = |block: &mut [u8]| {
             for (i, word) in block.chunks_exact_mut(8).enumerate() {
-                word.copy_from_slice(&crate::page::mix64(nonce ^ i as u64).to_le_bytes());
+                word.copy_from_slice(&crate::common::page::mix64(nonce ^ i as u64).to_le_bytes());
             }
         };
         with_buffer(|buffer| {

@@ -3,10 +3,10 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::config::OwnerIdentity;
-use crate::segment::format::DATA_OFFSET;
+use crate::common::config::OwnerIdentity;
+use crate::device::segment::format::DATA_OFFSET;
 
-const BYTES: u64 = LEAST_DEVICE_BYTES;
+const BYTES: u64 = MIN_DEVICE_BYTES;
 
 fn config(path: &Path) -> DeviceConfig {
     DeviceConfig {
@@ -317,7 +317,7 @@ fn a_disk_too_small_is_refused_before_anything_is_allocated() {
     else {
         panic!()
     };
-    assert!(needed > 1 << 50 && free < needed && reserve >= LEAST_RESERVE);
+    assert!(needed > 1 << 50 && free < needed && reserve >= MIN_RESERVE);
     let header = Header {
         file_bytes: 1 << 50,
         ..header(3)
@@ -353,7 +353,7 @@ fn a_file_that_could_not_be_allocated_has_its_header_already() {
     .unwrap();
     // State after a crash between the two.
     let file = File::options().write(true).open(&path).unwrap();
-    file.set_len(crate::segment::format::HEADER_BYTES as u64)
+    file.set_len(crate::device::segment::format::HEADER_BYTES as u64)
         .unwrap();
     drop(file);
     try_open(d.path()).unwrap();

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::bounded::Overdue;
-use crate::statistics::{Counter, Padded};
+use crate::common::statistics::{CachePadded, Counter};
 
-const MOST_CONSECUTIVE: u32 = 8;
-const MOST_IN_WINDOW: u32 = 32;
+const MAX_CONSECUTIVE: u32 = 8;
+const MAX_IN_WINDOW: u32 = 32;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Milliseconds without a completion after which a device with reads in flight is silent.
 const SILENT: u64 = 2000;
@@ -49,7 +49,7 @@ pub(crate) struct Health {
     consecutive: AtomicU32,
     window_began: AtomicU64,
     in_window: AtomicU32,
-    reads: Padded<Reads>,
+    reads: CachePadded<Reads>,
     pub overdue: Arc<Overdue>,
     epoch: Instant,
 }
@@ -122,7 +122,7 @@ impl Health {
             consecutive: AtomicU32::new(0),
             window_began: AtomicU64::new(0),
             in_window: AtomicU32::new(0),
-            reads: Padded::default(),
+            reads: CachePadded::default(),
             overdue: Arc::new(Overdue::new()),
             epoch: Instant::now(),
         }
@@ -215,7 +215,7 @@ impl Health {
             self.in_window.store(0, Ordering::Relaxed);
         }
         let in_window = self.in_window.fetch_add(1, Ordering::Relaxed) + 1;
-        if consecutive >= MOST_CONSECUTIVE || in_window >= MOST_IN_WINDOW {
+        if consecutive >= MAX_CONSECUTIVE || in_window >= MAX_IN_WINDOW {
             self.fail(format_args!(
                 "{error} ({in_window} errors within {} s)",
                 WINDOW.as_secs()
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn many_scattered_errors_fail_it() {
         let h = Health::new();
-        for n in 0..MOST_IN_WINDOW {
+        for n in 0..MAX_IN_WINDOW {
             assert!(h.active(), "{n}");
             h.note_error(&"EIO");
             h.note_success();

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::memory::in_pages;
+use crate::common::memory::in_pages;
 
 /// Limit of slots in the process.
-pub(crate) const MOST_SLOTS: usize = 256;
+pub(crate) const MAX_SLOTS: usize = 256;
 
 /// `struct io_event` of linux/aio_abi.h.
 #[repr(C)]

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use super::kernel::{Event, count_context, ring_bytes, uncount_context};
-use crate::memory::{add_bounce_bytes, sub_bounce_bytes};
+use crate::common::memory::{add_bounce_bytes, sub_bounce_bytes};
 
 /// Bytes that a writer collects before it writes.
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -31,17 +31,17 @@ pub(crate) struct Part {
 
 pub(crate) trait Queue: Send {
     /// Accepts a write of these parts, contiguously from `offset` on. It starts at the next [`begin`](Queue::begin) or
-    /// [`land`](Queue::land) at the latest; `land` also reports a failed start. `land` returns `slot` (below `DEPTH`) when the
-    /// write has landed. Until then the slot must not be reused.
+    /// [`complete`](Queue::complete) at the latest; `complete` also reports a failed start, and returns `slot` (below `DEPTH`)
+    /// when the write has completed. Until then the slot must not be reused.
     ///
     /// # Safety
-    /// The memory must not change until the write has landed.
+    /// The memory must not change until the write has completed.
     unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64);
 
     /// Accepts a read, likewise; `slot` is in `DEPTH..DEPTH + READS`. False: this queue does not read.
     ///
     /// # Safety
-    /// Nothing else may use the memory until the read has landed.
+    /// Nothing else may use the memory until the read has completed.
     unsafe fn read(&mut self, _slot: usize, _memory: *mut u8, _bytes: usize, _offset: u64) -> bool {
         false
     }
@@ -49,9 +49,14 @@ pub(crate) trait Queue: Send {
     /// Starts the submitted requests.
     fn begin(&mut self) {}
 
-    /// Appends the landed slots in any order, with the bytes written or read. Waits for `wanted` of them, but no longer than
+    /// Appends the completed slots in any order, with the bytes written or read. Waits for `wanted` of them, but no longer than
     /// `wait`.
-    fn land(&mut self, wanted: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>);
+    fn complete(
+        &mut self,
+        wanted: usize,
+        wait: Duration,
+        completed: &mut Vec<(usize, io::Result<usize>)>,
+    );
 }
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITEV` of linux/aio_abi.h.
@@ -59,7 +64,7 @@ const PREAD: u16 = 0;
 const PWRITEV: u16 = 8;
 
 /// Longest sleep in place of a wait that the kernel refuses.
-const MOST_SLEEP: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// A context of the kernel's asynchronous I/O.
 pub(crate) struct KernelQueue {
@@ -75,7 +80,7 @@ pub(crate) struct KernelQueue {
     ring: u64,
 }
 
-// SAFETY: control blocks and vectors point to memory that the caller of `submit` or `read` keeps until it has landed, on any
+// SAFETY: control blocks and vectors point to memory that the caller of `submit` or `read` keeps until it has completed, on any
 // thread. Pointers into the queue's own memory point to the heap of `vectors`, which does not move with the queue.
 unsafe impl Send for KernelQueue {}
 
@@ -146,7 +151,7 @@ impl Queue for KernelQueue {
         while !rest.is_empty() {
             let (count, first) = (rest.len() as libc::c_long, rest.as_ptr());
             // SAFETY: valid control blocks and vectors, which the kernel copies. The callers of `submit` and `read` keep the
-            // memory that they name until they have landed.
+            // memory that they name until they have completed.
             let begun = unsafe { libc::syscall(libc::SYS_io_submit, self.context, count, first) };
             let error = io::Error::last_os_error();
             let done = match usize::try_from(begun) {
@@ -165,16 +170,16 @@ impl Queue for KernelQueue {
         self.submitted.clear();
     }
 
-    fn land(
+    fn complete(
         &mut self,
         wanted: usize,
         wait: Duration,
-        landed: &mut Vec<(usize, io::Result<usize>)>,
+        completed: &mut Vec<(usize, io::Result<usize>)>,
     ) {
         self.begin();
         let refused = self.refused.drain(..);
-        landed.extend(refused.map(|(slot, error)| (slot, Err(error))));
-        let least = if landed.is_empty() && !wait.is_zero() {
+        completed.extend(refused.map(|(slot, error)| (slot, Err(error))));
+        let least = if completed.is_empty() && !wait.is_zero() {
             wanted as libc::c_long
         } else {
             0
@@ -200,11 +205,11 @@ impl Queue for KernelQueue {
         let count = usize::try_from(count).unwrap_or_else(|_| {
             let error = io::Error::last_os_error();
             if least > 0 && error.kind() != io::ErrorKind::Interrupted {
-                std::thread::sleep(wait.min(MOST_SLEEP));
+                std::thread::sleep(wait.min(MAX_SLEEP));
             }
             0
         });
-        landed.extend(events[..count.min(SLOTS)].iter().map(|event| {
+        completed.extend(events[..count.min(SLOTS)].iter().map(|event| {
             let result = usize::try_from(event.result)
                 .map_err(|_| io::Error::from_raw_os_error(event.result.unsigned_abs() as i32));
             (event.data as usize, result)
@@ -244,12 +249,12 @@ mod tests {
         let (from, to) = range.split_once('-').unwrap();
         let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
         assert_eq!(to - from, KernelQueue::ring());
-        assert!(crate::memory::bounce_bytes() >= to - from);
+        assert!(crate::common::memory::bounce_bytes() >= to - from);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_is_refused_is_told_and_what_was_submitted_with_it_is_done() {
+    fn refused_request_is_reported_and_others_complete() {
         let file = tempfile::tempfile().unwrap();
         let Some(mut queue) = KernelQueue::new(file.as_raw_fd()) else {
             return;
@@ -260,27 +265,27 @@ mod tests {
             bytes: bytes.len(),
         };
         let mut read = [0u8; 4096];
-        let mut landed = Vec::new();
-        // SAFETY: the arrays live until all has landed.
+        let mut completed = Vec::new();
+        // SAFETY: the arrays live until all has completed.
         unsafe {
             queue.submit(0, &[part], 0);
             // Not a valid file offset.
             queue.submit(1, &[part], u64::MAX - 4096);
             queue.submit(2, &[part, part], 8192);
         }
-        while landed.len() < 3 {
-            queue.land(1, Duration::from_secs(60), &mut landed);
+        while completed.len() < 3 {
+            queue.complete(1, Duration::from_secs(60), &mut completed);
         }
-        landed.sort_by_key(|&(slot, _)| slot);
-        let told: Vec<_> = landed.drain(..).map(|(_, result)| result.ok()).collect();
+        completed.sort_by_key(|&(slot, _)| slot);
+        let told: Vec<_> = completed.drain(..).map(|(_, result)| result.ok()).collect();
         assert_eq!(told, [Some(4096), None, Some(8192)]);
         // SAFETY: as above.
         assert!(unsafe { queue.read(DEPTH, read.as_mut_ptr(), read.len(), 12288) });
         queue.begin();
-        while landed.is_empty() {
-            queue.land(1, Duration::from_secs(60), &mut landed);
+        while completed.is_empty() {
+            queue.complete(1, Duration::from_secs(60), &mut completed);
         }
-        assert_eq!(landed[0].0, DEPTH);
-        assert_eq!((landed[0].1.as_ref().ok(), read), (Some(&4096), bytes));
+        assert_eq!(completed[0].0, DEPTH);
+        assert_eq!((completed[0].1.as_ref().ok(), read), (Some(&4096), bytes));
     }
 }

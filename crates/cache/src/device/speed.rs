@@ -3,13 +3,13 @@
 //! The measure is a moving average of the time of a write, normalised to one length. The time is divided by the bytes plus
 //! the fixed cost of a write, which is expressed in bytes. A device lags if its average exceeds twice the best average plus
 //! a tolerance for devices that are all fast, or if a write has been in flight for very long. It no longer lags at one and
-//! a half times the best average. [`crate::spread`] uses the result.
+//! a half times the best average. [`crate::instance::balancing`] uses the result.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::health::Health;
-use crate::measure::averaged;
+use crate::common::measure::averaged;
 
 /// Fixed cost of a write, in bytes.
 const FIXED_BYTES: u64 = 128 << 10;
@@ -56,7 +56,7 @@ impl Speed {
     }
 
     /// Records one of several concurrent writes, which started at `began`. Called by the device's writer.
-    pub fn landed(&self, bytes: usize, began: Instant) {
+    pub fn completed(&self, bytes: usize, began: Instant) {
         self.note(bytes, began.elapsed().as_nanos() as u64);
     }
 

@@ -12,7 +12,7 @@
 //! a server, is rejected instead.
 //!
 //! Other processes use the same disk, so its requests may be exhausted although this count is low. Then at most
-//! [`MOST_SUBMITTING`] threads block at a time.
+//! [`MAX_SUBMITTING`] threads block at a time.
 //!
 //! Lock order: `orders`, then a handover; nothing else is locked under either.
 
@@ -29,11 +29,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::directness::reads_without_waiting;
 use super::file::CacheFile;
-use super::kernel::{Destination, MOST_SLOTS, submit};
-use crate::statistics::{Counter, Padded};
+use super::kernel::{Destination, MAX_SLOTS, submit};
+use crate::common::statistics::{CachePadded, Counter};
 
 /// Limit of threads that submit directly to a device at the same time.
-const MOST_SUBMITTING: u64 = 4;
+const MAX_SUBMITTING: u64 = 4;
 /// Limit for direct submission where the disk's number of requests is unknown: a quarter of what the smallest disks have.
 const UNKNOWN_LIMIT: u32 = 8;
 /// Bytes of a write that are likely to become one disk request.
@@ -131,7 +131,7 @@ impl Submissions {
     pub fn begin(&self) -> bool {
         let before = self.state.fetch_add(ONE | SUBMITTING, Ordering::AcqRel);
         let few = (before as u32) < self.limit.load(Ordering::Relaxed);
-        let alone = before >> 32 < MOST_SUBMITTING;
+        let alone = before >> 32 < MAX_SUBMITTING;
         if !(few && alone) {
             self.submitted();
         }
@@ -167,7 +167,7 @@ impl Submissions {
     }
 
     /// Limit of the requests of writes in flight: half of our share, so that writes do not cause reads to be rejected.
-    pub fn most_of_writes(&self) -> usize {
+    pub fn max_writes(&self) -> usize {
         self.limit.load(Ordering::Relaxed) as usize / 2
     }
 
@@ -235,7 +235,7 @@ impl Submissions {
     /// Accepts orders from now on. Call before the submitter thread starts.
     pub fn serve(&self) {
         let mut orders = self.orders.lock();
-        orders.waiting.reserve(MOST_SLOTS);
+        orders.waiting.reserve(MAX_SLOTS);
         orders.served = true;
     }
 
@@ -298,12 +298,12 @@ struct Handover {
     changed: Condvar,
 }
 
-static HANDOVERS: [Padded<Handover>; MOST_SLOTS] = [const {
-    Padded(Handover {
+static HANDOVERS: [CachePadded<Handover>; MAX_SLOTS] = [const {
+    CachePadded(Handover {
         stage: Mutex::new(Stage::Submitted),
         changed: Condvar::new(),
     })
-}; MOST_SLOTS];
+}; MAX_SLOTS];
 
 /// State of a slot's last order: `Some(true)`: submitted; `Some(false)`: refused; `None`: still waiting.
 pub(crate) fn was_submitted(slot: usize) -> Option<bool> {

@@ -1,18 +1,39 @@
 //! Learned hit density: the score of a page is the hits per unit of residence time that pages in the same state have
 //! brought.
 //!
-//! The state is the content of the page's counter ([`counters`]): recent read count, time since the last read, whether
-//! it was written since, and whether pages of its file usually are. The [`model`] learns the hits of each state from
-//! the reads of all instances together. No fixed rule rates a count or a write, because two workloads may need opposite
-//! ratings.
+//! # Terms
+//! - *State*: the content of the page's counter ([`counters`]): recent read count, position by recency (*way*), whether it was
+//!   written since its last read, and its *class*, the part of its file's pages that usually are. A cached page that lost
+//!   its counter has a state, too: its *age*, the time without one.
+//! - *Time*: number of samples in a state. All times are in reads, so a replay is repeatable.
+//! - *Score*: expected hits per unit of time from the state on ([`model`]).
+//! - *Hand*: the bucket at which the next search begins. *Carried*: an entry that takes part in the next search.
+//! - *Shadow*: recency of a sample of pages, as LRU would have it ([`shadow`]).
 //!
-//! The victim is the lowest-scored entry of the bucket under a moving hand and of one carried entry. The carried entry
-//! is the runner-up of the last search, or its lowest entry if that was not evicted. A page is admitted if its score
-//! clearly exceeds the victim's. For hopeless candidates most searches are skipped. Written pages compete by the same
-//! rule as read pages, so written-back pages are admitted when they are written.
+//! # Learning
+//! Each instance counts hits and time of its states ([`LocalStats`]), and merges them into the [`Model`] at intervals, if it
+//! gets the model's lock without waiting. The model computes the scores of all states. No fixed rule rates a count or a
+//! write, because two workloads may need opposite ratings.
 //!
-//! If a shadow of LRU ([`shadow`]) finds more pages than this policy, the working set has changed. Then for three cache
-//! sizes of reads every read page is admitted, and the victim is the least recently read page.
+//! # Decisions
+//! The victim is the lowest-scored entry of the bucket under the hand and of the carried entry. The carried entry is the
+//! runner-up of the last search, or its lowest entry if that was not evicted. A page is admitted if its score clearly
+//! exceeds the victim's. For hopeless candidates most searches are skipped. Written pages compete by the same rule as read
+//! pages, so written-back pages are admitted when they are written.
+//!
+//! # Modes
+//! | mode | begins | admits | victim |
+//! |---|---|---|---|
+//! | learned | at the start; after three cache sizes of reads in the other mode; when there is room | scores above the victim's by a margin | lowest score |
+//! | changing | the shadow of LRU finds more pages than this policy: the working set has changed | every read page, no written one | least recently read |
+//!
+//! # Cost
+//! Memory: 4.75 bytes for each page of the capacity, 2 bytes if memory is scarce. A read touches the cache line of its
+//! counter, one read in 16 samples another, and one in 64 a bucket. A merge costs some 2,500 instructions, an update of all
+//! scores some 70,000.
+//!
+//! # Locks
+//! The instance's lock guards everything except the model. Reads load its scores without a lock.
 
 mod counters;
 mod model;
@@ -23,37 +44,37 @@ mod state;
 use std::io;
 use std::sync::Arc;
 
-use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::{PageId, mix64};
+use super::{Candidate, MemoryPressure, Places, Policy};
+use crate::common::page::{PageId, mix64};
+use crate::index::directory::{Entry, Slot};
 use counters::{Counters, Newcomer};
-use model::{AGES, Model, Tally};
+use model::{AGES, LocalStats, Model};
 use shadow::{Recency, Shadow};
 use state::WAYS;
 
 /// Quarters of a byte of counters for each page of the instance's capacity: normally, and when memory is scarce. The
 /// shadow takes one quarter more.
 const QUARTERS: u64 = 18;
-const LEAST_QUARTERS: u64 = 7;
+const MIN_QUARTERS: u64 = 7;
 /// Factor on the score of a preferred page.
 const PREFERENCE: f32 = 3.0;
 /// Number of entries that a search should see while the working set changes; maximum number of buckets of a search.
 const SEEN_IN_CHANGE: usize = 8;
-const MOST_BUCKETS: usize = 64;
+const MAX_BUCKETS: usize = 64;
 /// Reads between two samples of a set of counters.
 const LOOK_EVERY: u64 = 16;
 /// Reads between two samples of a bucket's entries.
 const FORGOTTEN_EVERY: u64 = 64;
 /// Multiples of it visit all buckets, and neighbours at different times.
-const TURN: u32 = 0x9e37_79b1;
+const STRIDE: u32 = 0x9e37_79b1;
 /// Age of the entries that lost their counters first.
 const OLDEST: u8 = AGES as u8 - 1;
 /// Clock of an entry whose page was just read. A high clock means a hot page.
 const JUST_READ: u8 = OLDEST;
 /// The instance reports to the model after this part of its pages in reads, and after a minimum number of reads. A
 /// report costs some 2,500 instructions.
-const TELL_PART: u64 = 16;
-const LEAST_TELL: u64 = 256;
+const MERGE_PART: u64 = 16;
+const MIN_MERGE_READS: u64 = 256;
 
 /// Reference to an entry that survives a move of the hand.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,9 +93,9 @@ struct Found {
 pub(crate) struct Density {
     counters: Counters,
     shadow: Shadow,
-    tally: Tally,
+    stats: LocalStats,
     model: Arc<Model>,
-    tell_every: u64,
+    merge_every: u64,
     /// Start of the next search.
     bucket: u32,
     carried: Option<Known>,
@@ -93,13 +114,13 @@ impl Density {
         mix_identity(places.identity(page))
     }
 
-    fn worth_of(&self, identity: u64) -> f32 {
+    fn score_of(&self, identity: u64) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         self.model.score(self.counters.look_up(place))
     }
 
     /// Score of a page with this entry. The page may be read although its counter is gone.
-    fn worth_of_cached(&self, identity: u64, entry: Entry) -> f32 {
+    fn score_of_cached(&self, identity: u64, entry: Entry) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         match self.counters.look_up(place) {
             None => self.model.forgotten_score(age_of(entry)),
@@ -109,10 +130,10 @@ impl Density {
 
     /// Samples the cached pages of a bucket that have no counter. Each such sample decrements the entry's clock.
     fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
-        self.tally.cached = places.without_limit();
+        self.stats.cached = places.without_limit();
         let buckets = places.buckets();
         self.looked = self.looked.wrapping_add(1);
-        let turned = u64::from(self.looked.wrapping_mul(TURN));
+        let turned = u64::from(self.looked.wrapping_mul(STRIDE));
         let bucket = ((turned * u64::from(buckets)) >> 32) as u32;
         // A bucket is sampled less often than a set of counters.
         let weight = buckets as f32 / self.counters.sets() as f32;
@@ -121,7 +142,7 @@ impl Density {
             let mixed = mix_identity(places.identity_at(slot));
             let known = self.counters.look_up(self.counters.place(mixed)).is_some();
             if !known {
-                self.tally.forgotten_stays(age_of(entry), time);
+                self.stats.forgotten_stays(age_of(entry), time);
             }
             let clock = if known {
                 JUST_READ
@@ -152,16 +173,16 @@ impl Density {
         let mut second = f32::INFINITY;
         let mut ask = |policy: &Density, slot: Slot, entry: Entry, known: Known| {
             let identity = places.identity_at(slot);
-            let worth = if changing {
+            let score = if changing {
                 policy.recency_of(identity)
             } else {
-                policy.worth_of_cached(identity, entry)
+                policy.score_of_cached(identity, entry)
             };
-            let worth = worth * preference(places.prefers_at(slot));
+            let score = score * preference(places.prefers_at(slot));
             match found.lowest {
-                Some((lowest, _)) if worth >= lowest => {
-                    if worth < second {
-                        second = worth;
+                Some((lowest, _)) if score >= lowest => {
+                    if score < second {
+                        second = score;
                         found.second = Some(known);
                     }
                 }
@@ -170,7 +191,7 @@ impl Density {
                         second = lowest;
                         found.second = Some(before);
                     }
-                    found.lowest = Some((worth, known));
+                    found.lowest = Some((score, known));
                 }
             }
         };
@@ -181,7 +202,7 @@ impl Density {
             }
         }
         let mut seen = 0;
-        for _ in 0..MOST_BUCKETS {
+        for _ in 0..MAX_BUCKETS {
             for (slot, entry) in places.on_devices(self.bucket) {
                 seen += 1;
                 let known = Known {
@@ -209,9 +230,9 @@ impl Density {
         if recency == Recency::Front {
             return;
         }
-        self.tally.compared += 1;
-        self.tally.recent += u32::from(recency == Recency::Present);
-        self.tally.ours += u32::from(is_cached);
+        self.stats.compared += 1;
+        self.stats.recent += u32::from(recency == Recency::Present);
+        self.stats.ours += u32::from(is_cached);
     }
 }
 
@@ -229,25 +250,23 @@ fn mix_identity(identity: u64) -> u64 {
 }
 
 impl Policy for Density {
-    const NAME: &'static str = "density";
-
     type Model = Model;
 
     fn model(pages: u64) -> Model {
         Model::new(pages)
     }
 
-    fn bytes(pages: u64, thrift: Thrift) -> u64 {
-        Counters::memory_needed(pages, quarters(thrift)) + Shadow::memory_needed(pages)
+    fn bytes(pages: u64, pressure: MemoryPressure) -> u64 {
+        Counters::memory_needed(pages, quarters(pressure)) + Shadow::memory_needed(pages)
     }
 
-    fn new(pages: u64, thrift: Thrift, model: &Arc<Model>) -> io::Result<Density> {
+    fn new(pages: u64, pressure: MemoryPressure, model: &Arc<Model>) -> io::Result<Density> {
         Ok(Density {
-            counters: Counters::new(pages, quarters(thrift))?,
+            counters: Counters::new(pages, quarters(pressure))?,
             shadow: Shadow::new(pages)?,
-            tally: Tally::new(pages),
+            stats: LocalStats::new(pages),
             model: Arc::clone(model),
-            tell_every: (pages / TELL_PART).max(LEAST_TELL),
+            merge_every: (pages / MERGE_PART).max(MIN_MERGE_READS),
             bucket: 0,
             carried: None,
             chosen: None,
@@ -271,14 +290,14 @@ impl Policy for Density {
         } else {
             Newcomer::Modest
         };
-        let (tally, model) = (&mut self.tally, &self.model);
+        let (stats, model) = (&mut self.stats, &self.model);
         let mut reads = 0;
         let seen = self.counters.read(place, newcomer, |seen| {
-            reads = tally.read(page.file, seen);
+            reads = stats.read(page.file, seen);
             model.class(page)
         });
         if reads % LOOK_EVERY == 0 {
-            self.counters.expose(|seen| tally.stays(seen));
+            self.counters.expose(|seen| stats.stays(seen));
             if reads % FORGOTTEN_EVERY == 0 {
                 self.look_for_forgotten(places);
             }
@@ -286,7 +305,7 @@ impl Policy for Density {
         if let Some(slot) = found {
             let entry = places.entry(slot);
             if seen.is_none() {
-                self.tally.forgotten_read(age_of(entry));
+                self.stats.forgotten_read(age_of(entry));
             }
             if entry.clock < JUST_READ {
                 places.set_clock(slot, JUST_READ);
@@ -309,8 +328,8 @@ impl Policy for Density {
         if changing && what == Candidate::Written {
             return false;
         }
-        let worth = self.worth_of(places.identity(page)) * preference(places.prefers());
-        if !changing && worth < self.victims * numbers::hopeless() {
+        let score = self.score_of(places.identity(page)) * preference(places.prefers());
+        if !changing && score < self.victims * numbers::hopeless() {
             self.hopeless = self.hopeless.wrapping_add(1);
             if self.hopeless % numbers::tried_once_in() != 0 {
                 return false;
@@ -323,7 +342,7 @@ impl Policy for Density {
         if !changing && places.has_all() {
             self.victims += (victim - self.victims) / numbers::victims_averaged();
         }
-        let admitted = changing || worth > victim * numbers::margin();
+        let admitted = changing || score > victim * numbers::margin();
         if admitted {
             self.chosen = Some(known);
             self.carried = second;
@@ -348,8 +367,8 @@ impl Policy for Density {
         })
     }
 
-    fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
-        self.worth_of(places.identity(page)).to_bits()
+    fn score(&self, places: &Places<'_>, page: PageId) -> u32 {
+        self.score_of(places.identity(page)).to_bits()
     }
 
     fn count(&self, identity: u64) -> u32 {
@@ -370,42 +389,42 @@ impl Policy for Density {
     }
 
     fn learn_every(&self) -> u64 {
-        self.tell_every
+        self.merge_every
     }
 
     fn learn(&mut self, full: bool) {
-        self.model.hear(&mut self.tally, full);
+        self.model.merge(&mut self.stats, full);
     }
 }
 
-fn quarters(thrift: Thrift) -> u64 {
-    match thrift {
-        Thrift::Usual => QUARTERS,
-        Thrift::Scarce => LEAST_QUARTERS,
+fn quarters(pressure: MemoryPressure) -> u64 {
+    match pressure {
+        MemoryPressure::Normal => QUARTERS,
+        MemoryPressure::High => MIN_QUARTERS,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{Directory, Kind};
-    use crate::group::Group;
-    use crate::page::FileId;
+    use crate::common::group::Group;
+    use crate::common::page::FileId;
+    use crate::index::directory::{Directory, Kind};
 
     const PAGES: u64 = 5000;
 
     /// A policy and a directory without an engine.
-    struct Alone {
+    struct Single {
         directory: Directory,
         density: Density,
     }
 
-    impl Alone {
-        fn new() -> Alone {
+    impl Single {
+        fn new() -> Single {
             let model = Arc::new(Model::new(PAGES));
-            Alone {
+            Single {
                 directory: Directory::new(PAGES).unwrap(),
-                density: Density::new(PAGES, Thrift::Usual, &model).unwrap(),
+                density: Density::new(PAGES, MemoryPressure::Normal, &model).unwrap(),
             }
         }
 
@@ -446,7 +465,7 @@ mod tests {
 
     #[test]
     fn reads_under_way_at_once_are_all_hits() {
-        let mut alone = Alone::new();
+        let mut alone = Single::new();
         let pages: Vec<PageId> = alone.followed().take(2).collect();
         for &page in &pages {
             alone.enter(page);
@@ -455,21 +474,21 @@ mod tests {
         pages
             .iter()
             .for_each(|&page| alone.count(page, Group::NORMAL));
-        let tally = &alone.density.tally;
-        assert_eq!((tally.compared, tally.ours), (2, 2));
-        assert_eq!(tally.forgotten_reads(), 2);
+        let stats = &alone.density.stats;
+        assert_eq!((stats.compared, stats.ours), (2, 2));
+        assert_eq!(stats.forgotten_reads(), 2);
     }
 
     /// Independent of the interval between reports to the model.
     #[test]
     fn forgotten_pages_are_looked_for_at_regular_intervals() {
-        let mut alone = Alone::new();
-        let tell_every = alone.density.learn_every();
-        assert_ne!(tell_every % FORGOTTEN_EVERY, 0, "the case that matters");
+        let mut alone = Single::new();
+        let merge_every = alone.density.learn_every();
+        assert_ne!(merge_every % FORGOTTEN_EVERY, 0, "the case that matters");
         let reads = 10_000;
         for n in 1..=reads {
             alone.count(PageId::new(FileId(1), n), Group::NORMAL);
-            if u64::from(n) % tell_every == 0 {
+            if u64::from(n) % merge_every == 0 {
                 alone.density.learn(true);
             }
         }
@@ -480,7 +499,7 @@ mod tests {
     /// No division of zero by zero.
     #[test]
     fn numbers_stay_finite_where_nothing_is_learned() {
-        let mut alone = Alone::new();
+        let mut alone = Single::new();
         (0..100).for_each(|n| alone.enter(PageId::new(FileId(1), n)));
         for n in 0..2000 {
             let places = &mut Places::new(&mut alone.directory);
@@ -493,19 +512,19 @@ mod tests {
 
     #[test]
     fn what_a_limit_keeps_out_is_not_compared() {
-        let mut alone = Alone::new();
+        let mut alone = Single::new();
         let pages: Vec<PageId> = alone.followed().take(60).collect();
         let limited = Group::limited(0).unwrap();
         for _ in 0..2 {
             pages.iter().for_each(|&page| alone.count(page, limited));
         }
-        assert_eq!(alone.density.tally.compared, 0);
+        assert_eq!(alone.density.stats.compared, 0);
         for _ in 0..2 {
             for &page in &pages {
                 alone.count(page, Group::PREFERRED);
             }
         }
-        let tally = &alone.density.tally;
-        assert_eq!((tally.compared, tally.recent), (120, 60));
+        let stats = &alone.density.stats;
+        assert_eq!((stats.compared, stats.recent), (120, 60));
     }
 }

@@ -1,37 +1,22 @@
-//! Available policies, and the selected one.
+//! The selected policy.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use super::density::Density;
 use super::second_chance::SecondChance;
-use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::PageId;
+use super::{Candidate, MemoryPressure, Places, Policy};
+use crate::common::config::PolicyName;
+use crate::common::page::PageId;
+use crate::index::directory::{Entry, Slot};
 
 /// One type per policy. A `match` instead of a table of functions, because reads pass here.
 macro_rules! policies {
     ($($policy:ident),+ $(,)?) => {
-        /// Available policies.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum PolicyName {
-            $($policy),+
-        }
-
         impl PolicyName {
-            /// Servers use the first.
-            pub const ALL: &'static [PolicyName] = &[$(PolicyName::$policy),+];
-
-            pub fn as_str(self) -> &'static str {
+            pub(crate) fn bytes(self, pages: u64, pressure: MemoryPressure) -> u64 {
                 match self {
-                    $(PolicyName::$policy => $policy::NAME),+
-                }
-            }
-
-            pub(crate) fn bytes(self, pages: u64, thrift: Thrift) -> u64 {
-                match self {
-                    $(PolicyName::$policy => $policy::bytes(pages, thrift)),+
+                    $(PolicyName::$policy => $policy::bytes(pages, pressure)),+
                 }
             }
 
@@ -50,9 +35,9 @@ macro_rules! policies {
 
         impl Model {
             /// The policy of one instance.
-            pub fn policy(&self, pages: u64, thrift: Thrift) -> io::Result<Chosen> {
+            pub fn policy(&self, pages: u64, pressure: MemoryPressure) -> io::Result<Chosen> {
                 match self {
-                    $(Model::$policy(model) => $policy::new(pages, thrift, model).map(Chosen::$policy)),+
+                    $(Model::$policy(model) => $policy::new(pages, pressure, model).map(Chosen::$policy)),+
                 }
             }
         }
@@ -114,9 +99,9 @@ macro_rules! policies {
                 }
             }
 
-            pub fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
+            pub fn score(&self, places: &Places<'_>, page: PageId) -> u32 {
                 match self {
-                    $(Chosen::$policy(policy) => policy.worth(places, page)),+
+                    $(Chosen::$policy(policy) => policy.score(places, page)),+
                 }
             }
 
@@ -158,18 +143,6 @@ policies! {
     SecondChance,
 }
 
-impl Default for PolicyName {
-    fn default() -> PolicyName {
-        PolicyName::ALL[0]
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,13 +150,13 @@ mod tests {
     #[test]
     fn policies_take_the_memory_that_they_say() {
         for &name in PolicyName::ALL {
-            for (pages, thrift) in [
-                (1, Thrift::Usual),
-                (5000, Thrift::Usual),
-                (5000, Thrift::Scarce),
+            for (pages, pressure) in [
+                (1, MemoryPressure::Normal),
+                (5000, MemoryPressure::Normal),
+                (5000, MemoryPressure::High),
             ] {
-                let policy = name.model(pages).policy(pages, thrift).unwrap();
-                assert_eq!(policy.memory_bytes(), name.bytes(pages, thrift), "{name}");
+                let policy = name.model(pages).policy(pages, pressure).unwrap();
+                assert_eq!(policy.memory_bytes(), name.bytes(pages, pressure), "{name}");
             }
         }
     }

@@ -4,14 +4,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Candidate, Places, Policy, Thrift};
-use crate::directory::{Entry, Slot};
-use crate::page::PageId;
+use super::{Candidate, MemoryPressure, Places, Policy};
+use crate::common::page::PageId;
+use crate::index::directory::{Entry, Slot};
 
 /// The highest clock of an entry.
-const MOST_CLOCK: u8 = 3;
+const MAX_CLOCK: u8 = 3;
 /// Buckets that one search may pass.
-const MOST_BUCKETS: usize = 64;
+const MAX_BUCKETS: usize = 64;
 
 pub(crate) struct SecondChance {
     /// Start of the next search.
@@ -19,17 +19,15 @@ pub(crate) struct SecondChance {
 }
 
 impl Policy for SecondChance {
-    const NAME: &'static str = "second-chance";
-
     type Model = ();
 
     fn model(_: u64) {}
 
-    fn bytes(_: u64, _: Thrift) -> u64 {
+    fn bytes(_: u64, _: MemoryPressure) -> u64 {
         0
     }
 
-    fn new(_: u64, _: Thrift, _: &Arc<()>) -> io::Result<SecondChance> {
+    fn new(_: u64, _: MemoryPressure, _: &Arc<()>) -> io::Result<SecondChance> {
         Ok(SecondChance { bucket: 0 })
     }
 
@@ -43,7 +41,7 @@ impl Policy for SecondChance {
     }
 
     fn hit(&mut self, places: &mut Places<'_>, _: PageId, slot: Slot, entry: Entry) {
-        places.set_clock(slot, (entry.clock + 1).min(MOST_CLOCK));
+        places.set_clock(slot, (entry.clock + 1).min(MAX_CLOCK));
     }
 
     fn admits(&mut self, _: &mut Places<'_>, _: PageId, _: Candidate) -> bool {
@@ -55,7 +53,7 @@ impl Policy for SecondChance {
     }
 
     fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
-        for _ in 0..MOST_BUCKETS {
+        for _ in 0..MAX_BUCKETS {
             let mut pages = places.on_devices(self.bucket);
             if let Some((slot, _)) = pages.find(|(_, entry)| entry.clock == 0) {
                 return Some(slot);
@@ -68,7 +66,7 @@ impl Policy for SecondChance {
         None
     }
 
-    fn worth(&self, _: &Places<'_>, _: PageId) -> u32 {
+    fn score(&self, _: &Places<'_>, _: PageId) -> u32 {
         0
     }
 

@@ -5,20 +5,20 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Duration;
 
 use super::*;
-use crate::segment::format::DATA_OFFSET;
-use crate::{Compression, Inspected, Located, MissReason, OpenError};
+use crate::device::segment::format::DATA_OFFSET;
+use crate::{Compression, CopyOutcome, Group, Located, MissReason, OpenError};
 
 const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
 const ABSENT: ReadOutcome = ReadOutcome::Miss(MissReason::Absent);
 
 #[test]
-fn pages_of_all_lengths_are_served_from_staging_and_from_the_device() {
+fn all_page_lengths_are_served_from_staging_and_device() {
     for compression in [Compression::Off, Compression::Lz4] {
         let f = inline(|c| c.compression = compression);
         for (file, length) in (0..).zip(ALL_LENGTHS) {
             for n in 0..5 {
                 assert_eq!(f.read(page(file, n), 1, length), ABSENT);
-                assert_eq!(f.offer(page(file, n), 1, length), OfferOutcome::Admitted);
+                assert_eq!(f.insert(page(file, n), 1, length), InsertOutcome::Admitted);
                 assert_eq!(f.read(page(file, n), 1, length), ReadOutcome::Hit);
             }
         }
@@ -62,12 +62,15 @@ fn pages_of_all_lengths_are_served_from_staging_and_from_the_device() {
 #[test]
 fn misaligned_buffers_work() {
     let f = inline(|_| {});
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     f.pump();
     let mut memory = vec![0; 20000];
     for shift in [0, 1, 512, 1024, 3000] {
         let buffer = &mut memory[shift..shift + 16384];
-        assert_eq!(f.extension.read(page(1, 1), buffer), ReadOutcome::Hit);
+        assert_eq!(
+            f.extension.read(page(1, 1), Group::NORMAL, buffer),
+            ReadOutcome::Hit
+        );
         assert!(*buffer == content(page(1, 1), 1, 16384));
     }
 }
@@ -79,14 +82,19 @@ fn odd_lengths_are_refused() {
     for length in [0, 1, 512, 5000, 131_072] {
         let mut buffer = vec![0; length];
         assert_eq!(
-            f.extension.read(page(0, 0), &mut buffer),
+            f.extension.read(page(0, 0), Group::NORMAL, &mut buffer),
             ReadOutcome::Miss(MissReason::Unsuitable)
         );
         assert_eq!(
-            f.extension.offer(page(0, 0), &buffer, ticket, Source::Read),
-            OfferOutcome::Unsuitable
+            f.extension
+                .insert(page(0, 0), Group::NORMAL, &buffer, ticket, Source::Read),
+            InsertOutcome::Unsuitable
         );
-        assert!(f.extension.locate(page(0, 0), length, 0).is_none());
+        assert!(
+            f.extension
+                .locate(page(0, 0), Group::NORMAL, length, 0)
+                .is_none()
+        );
     }
 }
 
@@ -94,7 +102,7 @@ fn odd_lengths_are_refused() {
 fn a_written_page_is_gone_until_it_is_offered_again() {
     let f = inline(|_| {});
     for pump in [false, true] {
-        f.offer(page(1, 1), 1, 4096);
+        f.insert(page(1, 1), 1, 4096);
         if pump {
             f.pump();
         }
@@ -103,21 +111,29 @@ fn a_written_page_is_gone_until_it_is_offered_again() {
         assert!(f.extension.invalidate(FileId(1), 1, 1));
         assert!(!f.extension.invalidate(FileId(1), 1, 1));
         assert_eq!(f.read(page(1, 1), 1, 4096), ABSENT);
-        let stale = f
-            .extension
-            .offer(page(1, 1), &content(page(1, 1), 1, 4096), old, Source::Read);
-        assert_eq!(stale, OfferOutcome::Stale);
+        let stale = f.extension.insert(
+            page(1, 1),
+            Group::NORMAL,
+            &content(page(1, 1), 1, 4096),
+            old,
+            Source::Read,
+        );
+        assert_eq!(stale, InsertOutcome::Stale);
         f.generations.end_write(1, 1, 1).unwrap();
-        let stale = f
-            .extension
-            .offer(page(1, 1), &content(page(1, 1), 1, 4096), old, Source::Read);
-        assert_eq!(stale, OfferOutcome::Stale);
-        assert_eq!(f.write(page(1, 1), 2, 4096), OfferOutcome::Admitted);
+        let stale = f.extension.insert(
+            page(1, 1),
+            Group::NORMAL,
+            &content(page(1, 1), 1, 4096),
+            old,
+            Source::Read,
+        );
+        assert_eq!(stale, InsertOutcome::Stale);
+        assert_eq!(f.write(page(1, 1), 2, 4096), InsertOutcome::Admitted);
         assert_eq!(f.read(page(1, 1), 2, 4096), ReadOutcome::Hit);
-        assert_eq!(f.offer(page(1, 1), 2, 4096), OfferOutcome::AlreadyCached);
+        assert_eq!(f.insert(page(1, 1), 2, 4096), InsertOutcome::AlreadyCached);
         f.pump();
         assert_eq!(f.read(page(1, 1), 2, 4096), ReadOutcome::Hit);
-        assert_eq!(f.offer(page(1, 1), 2, 4096), OfferOutcome::AlreadyCached);
+        assert_eq!(f.insert(page(1, 1), 2, 4096), InsertOutcome::AlreadyCached);
         f.check_books();
         assert!(f.extension.invalidate(FileId(1), 0, 5));
     }
@@ -134,8 +150,8 @@ fn ranges_of_any_length_are_invalidated() {
         (100, 5000, 100..200),
         (150, 0, 0..0),
     ] {
-        (0..200).for_each(|n| _ = f.offer(page(3, n), 1, 1024));
-        f.offer(page(4, 15), 1, 1024);
+        (0..200).for_each(|n| _ = f.insert(page(3, n), 1, 1024));
+        f.insert(page(4, 15), 1, 1024);
         f.pump();
         assert_eq!(
             f.extension.invalidate(FileId(3), first, pages),
@@ -161,7 +177,7 @@ fn a_full_device_goes_round_and_keeps_what_is_hit() {
         let f = inline(|c| c.compression = compression);
         // The device holds 512 uncompressed pages.
         for n in 0..4000 {
-            f.offer(page(1, n), 1, 16384);
+            f.insert(page(1, n), 1, 16384);
             f.pump();
             for hot in (0..20.min(n)).filter(|_| n % 20 == 0) {
                 f.read(page(1, hot), 1, 16384);
@@ -192,7 +208,7 @@ fn a_full_device_goes_round_and_keeps_what_is_hit() {
 fn forgotten_files_make_room_for_others() {
     let f = inline(|c| c.instances = 1);
     for n in 0..300 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
         f.read(page(1, n), 1, 16384);
     }
@@ -200,7 +216,7 @@ fn forgotten_files_make_room_for_others() {
     f.extension.forget_file(FileId(1), 0);
     assert_eq!(f.extension.file_pages(&[FileId(1)]), [0]);
     for n in 0..512 {
-        f.offer(page(2, n), 1, 16384);
+        f.insert(page(2, n), 1, 16384);
         f.pump();
     }
     f.check_books();
@@ -215,12 +231,12 @@ fn forgotten_files_make_room_for_others() {
 fn forgotten_files_are_no_longer_counted() {
     let f = inline(|c| c.instances = 1);
     for n in 0..200 {
-        f.offer(page(1, n * 3), 1, 16384);
-        f.offer(page(2, n), 1, 16384);
+        f.insert(page(1, n * 3), 1, 16384);
+        f.insert(page(2, n), 1, 16384);
         f.pump();
     }
     // One more page is only staged.
-    f.offer(page(1, 5000), 1, 16384);
+    f.insert(page(1, 5000), 1, 16384);
     f.extension.forget_file(FileId(1), 0);
     while f.extension.clear_forgotten(Duration::ZERO) {}
     let s = f.extension.statistics();
@@ -237,7 +253,7 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
     let left = |known, entered: u32| {
         let f = inline(|c| c.instances = 3);
         for n in 0..200 {
-            f.offer(page(1, n), 1, 16384);
+            f.insert(page(1, n), 1, 16384);
             f.pump();
         }
         // Turns the entries into persisted ones.
@@ -246,7 +262,7 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
             state.forget(FileId(1), 0);
             state.forgotten.clear();
         }
-        f.extension.inherit_file(FileId(1), u32::MAX, 200);
+        f.extension.trust_file(FileId(1), u32::MAX, 200);
         for n in 0..entered {
             f.write(page(1, 150 + n), 2, 16384);
             f.pump();
@@ -265,7 +281,7 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
 fn forgotten_files_that_are_hardly_cached_are_left_alone() {
     let f = inline(|c| c.instances = 1);
     for n in [0, 20_000_000] {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
     }
     f.extension.forget_file(FileId(1), 0);
@@ -276,18 +292,18 @@ fn forgotten_files_that_are_hardly_cached_are_left_alone() {
 #[test]
 fn staging_is_bounded() {
     let f = inline(|_| {});
-    let outcomes: Vec<_> = (0..300).map(|n| f.offer(page(1, n), 1, 16384)).collect();
+    let outcomes: Vec<_> = (0..300).map(|n| f.insert(page(1, n), 1, 16384)).collect();
     assert_eq!(
         outcomes
             .iter()
-            .filter(|o| **o == OfferOutcome::Admitted)
+            .filter(|o| **o == InsertOutcome::Admitted)
             .count(),
         192
     );
-    assert_eq!(outcomes.last(), Some(&OfferOutcome::StagingFull));
+    assert_eq!(outcomes.last(), Some(&InsertOutcome::StagingFull));
     assert_eq!(f.extension.statistics().dropped_staging_full, 108);
     f.pump();
-    assert_eq!(f.offer(page(1, 299), 1, 16384), OfferOutcome::Admitted);
+    assert_eq!(f.insert(page(1, 299), 1, 16384), InsertOutcome::Admitted);
 }
 
 /// Reads the located page like a caller of `locate`.
@@ -301,14 +317,21 @@ fn read_of(f: &Fixture, located: &Located) -> Vec<u8> {
 #[test]
 fn located_pages_are_read_by_the_caller_and_proven() {
     let f = inline(|_| {});
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     f.pump();
-    let locate = || f.extension.locate(page(1, 1), 16384, 0);
+    let locate = || f.extension.locate(page(1, 1), Group::NORMAL, 16384, 0);
     assert!(
-        f.extension.locate(page(1, 1), 8192, 0).is_none(),
+        f.extension
+            .locate(page(1, 1), Group::NORMAL, 8192, 0)
+            .is_none(),
         "of another length"
     );
-    assert!(f.extension.locate(page(1, 2), 16384, 0).is_none(), "absent");
+    assert!(
+        f.extension
+            .locate(page(1, 2), Group::NORMAL, 16384, 0)
+            .is_none(),
+        "absent"
+    );
     let located = locate().unwrap();
     let mut bytes = read_of(&f, &located);
     assert!(bytes == content(page(1, 1), 1, 16384));
@@ -345,13 +368,17 @@ fn located_pages_are_read_by_the_caller_and_proven() {
 fn a_located_page_in_staging_was_copied() {
     let f = inline(|_| {});
     let mut bytes = vec![0; 16384];
-    let locate = || f.extension.locate(page(1, 1), 16384, 0);
+    let locate = || f.extension.locate(page(1, 1), Group::NORMAL, 16384, 0);
     // SAFETY: no read fills the memory.
     let copy = |located: &Located| unsafe { located.bytes() }.map(<[u8]>::to_vec);
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     let located = locate().unwrap();
     assert_eq!(located.length, 0, "nothing is left to be read");
-    assert!(f.extension.locate(page(1, 1), 8192, 0).is_none());
+    assert!(
+        f.extension
+            .locate(page(1, 1), Group::NORMAL, 8192, 0)
+            .is_none()
+    );
     assert!(
         f.extension
             .prove(&located, copy(&located).as_deref(), &mut bytes)
@@ -389,23 +416,33 @@ fn a_located_page_that_is_compressed_is_decompressed() {
         bytes[4..8].copy_from_slice(&1_u32.to_be_bytes());
         bytes
     };
-    let offer = |version| {
+    let insert = |version| {
         let ticket = f.generations.begin_read(1, 1).unwrap();
-        let outcome = f
-            .extension
-            .offer(page(1, 1), &repeated(version), ticket, Source::Read);
-        assert_eq!(outcome, OfferOutcome::Admitted);
+        let outcome = f.extension.insert(
+            page(1, 1),
+            Group::NORMAL,
+            &repeated(version),
+            ticket,
+            Source::Read,
+        );
+        assert_eq!(outcome, InsertOutcome::Admitted);
         f.pump();
     };
-    offer(1);
-    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    insert(1);
+    let located = f
+        .extension
+        .locate(page(1, 1), Group::NORMAL, 16384, 0)
+        .unwrap();
     assert!(located.length < 16384 && located.buffer().is_some());
     let read = read_of(&f, &located);
     let mut bytes = vec![0; 16384];
     assert!(f.extension.prove(&located, Some(&read), &mut bytes));
     assert!(bytes == repeated(1));
     // With another length the entry appears to be another page's.
-    let located = f.extension.locate(page(1, 1), 8192, 0).unwrap();
+    let located = f
+        .extension
+        .locate(page(1, 1), Group::NORMAL, 8192, 0)
+        .unwrap();
     let read_again = read_of(&f, &located);
     assert!(
         !f.extension
@@ -413,7 +450,10 @@ fn a_located_page_that_is_compressed_is_decompressed() {
     );
     assert_eq!(f.extension.statistics().misses_unsuitable, 1);
     // Damaged bytes.
-    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    let located = f
+        .extension
+        .locate(page(1, 1), Group::NORMAL, 16384, 0)
+        .unwrap();
     assert!(
         !f.extension
             .prove(&located, Some(&vec![0; read.len()]), &mut bytes)
@@ -421,7 +461,9 @@ fn a_located_page_that_is_compressed_is_decompressed() {
     let s = f.extension.statistics();
     assert_eq!((s.hits_located, s.failed_proofs), (1, 1));
     assert!(
-        f.extension.locate(page(1, 1), 16384, 0).is_none(),
+        f.extension
+            .locate(page(1, 1), Group::NORMAL, 16384, 0)
+            .is_none(),
         "the entry was dropped"
     );
 }
@@ -429,11 +471,14 @@ fn a_located_page_that_is_compressed_is_decompressed() {
 #[test]
 fn a_located_page_whose_segment_was_reused_is_not_believed() {
     let f = inline(|_| {});
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     f.pump();
-    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    let located = f
+        .extension
+        .locate(page(1, 1), Group::NORMAL, 16384, 0)
+        .unwrap();
     for n in 2..3000 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
     }
     assert!(
@@ -456,7 +501,7 @@ fn twin_of(f: &Fixture, victim: PageId, file: u32) -> PageId {
 fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
     let f = inline(|c| c.instances = 1);
     let victim = page(1, 1);
-    f.offer(victim, 1, 4096);
+    f.insert(victim, 1, 4096);
     f.pump();
     let twin = twin_of(&f, victim, 1);
     assert_eq!(
@@ -470,10 +515,10 @@ fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
         (0, 0, 1)
     );
     // Staging distinguishes pages exactly; on the device the newer page replaces the older.
-    f.offer(victim, 1, 4096);
+    f.insert(victim, 1, 4096);
     assert_eq!(f.read(twin, 1, 4096), ABSENT);
     assert!(!f.extension.invalidate(twin.file, twin.page, 1));
-    assert_eq!(f.offer(twin, 1, 4096), OfferOutcome::Admitted);
+    assert_eq!(f.insert(twin, 1, 4096), InsertOutcome::Admitted);
     assert_eq!(f.read(victim, 1, 4096), ABSENT);
     assert_eq!(f.read(twin, 1, 4096), ReadOutcome::Hit);
     f.pump();
@@ -518,10 +563,14 @@ fn twin_of_other_length_is_a_collision() {
     for (file, (fill, length, twin_length)) in (0..).zip(cases) {
         let victim = page(file, 1);
         let ticket = f.generations.begin_read(file, 1).unwrap();
-        let offered = f
-            .extension
-            .offer(victim, &fill(victim, length), ticket, Source::Read);
-        assert_eq!(offered, OfferOutcome::Admitted);
+        let candidates = f.extension.insert(
+            victim,
+            Group::NORMAL,
+            &fill(victim, length),
+            ticket,
+            Source::Read,
+        );
+        assert_eq!(candidates, InsertOutcome::Admitted);
         f.pump();
         let twin = twin_of(&f, victim, 1000 + file);
         assert_eq!(
@@ -530,7 +579,7 @@ fn twin_of_other_length_is_a_collision() {
             "a page of {length} bytes and its twin of {twin_length}"
         );
         // The victim no longer blocks it.
-        assert_eq!(f.offer(twin, 1, twin_length), OfferOutcome::Admitted);
+        assert_eq!(f.insert(twin, 1, twin_length), InsertOutcome::Admitted);
         f.pump();
         assert_eq!(f.read(twin, 1, twin_length), ReadOutcome::Hit);
     }
@@ -551,7 +600,7 @@ fn damaged_twin_of_other_length_fails_its_proof() {
             c.compression = compression;
         });
         let victim = page(1, 1);
-        f.offer(victim, 1, 8192);
+        f.insert(victim, 1, 8192);
         f.pump();
         let path = f.directory.path().join("cache");
         let cache = std::fs::File::options()
@@ -582,7 +631,7 @@ fn cached_page_read_in_other_length_is_unsuitable() {
     for (file, bytes) in (0..).zip(compressible) {
         let ticket = f.generations.begin_read(file, 1).unwrap();
         f.extension
-            .offer(page(file, 1), &bytes, ticket, Source::Read);
+            .insert(page(file, 1), Group::NORMAL, &bytes, ticket, Source::Read);
         f.pump();
         for length in ALL_LENGTHS.into_iter().filter(|&n| n != bytes.len()) {
             assert_eq!(
@@ -594,7 +643,7 @@ fn cached_page_read_in_other_length_is_unsuitable() {
         }
         let mut buffer = vec![0; bytes.len()];
         assert_eq!(
-            f.extension.read(page(file, 1), &mut buffer),
+            f.extension.read(page(file, 1), Group::NORMAL, &mut buffer),
             ReadOutcome::Hit
         );
         assert!(buffer == bytes);
@@ -604,25 +653,31 @@ fn cached_page_read_in_other_length_is_unsuitable() {
 }
 
 #[test]
-fn a_cached_page_is_inspected_only_with_its_length_and_if_it_is_proven() {
+fn copy_requires_length_and_proof() {
     let f = inline(|_| {});
     let inspect = |length: usize| {
         let mut bytes = vec![0; length];
-        let found = f.extension.inspect(page(1, 1), &mut bytes);
+        let found = f.extension.copy(page(1, 1), &mut bytes);
         (found, bytes == content(page(1, 1), 1, length))
     };
-    assert!(matches!(inspect(16384), (Inspected::Absent, _)));
-    f.offer(page(1, 1), 1, 16384);
+    assert!(matches!(inspect(16384), (CopyOutcome::Absent, _)));
+    f.insert(page(1, 1), 1, 16384);
     assert!(
-        matches!(inspect(16384), (Inspected::Copied, true)),
+        matches!(inspect(16384), (CopyOutcome::Copied, true)),
         "staged"
     );
-    assert!(matches!(inspect(8192), (Inspected::Unproven, _)), "staged");
+    assert!(
+        matches!(inspect(8192), (CopyOutcome::Unproven, _)),
+        "staged"
+    );
     f.pump();
-    assert!(matches!(inspect(16384), (Inspected::Copied, true)));
-    assert!(matches!(inspect(8192), (Inspected::Unproven, _)));
-    assert!(matches!(inspect(1000), (Inspected::Absent, _)));
-    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    assert!(matches!(inspect(16384), (CopyOutcome::Copied, true)));
+    assert!(matches!(inspect(8192), (CopyOutcome::Unproven, _)));
+    assert!(matches!(inspect(1000), (CopyOutcome::Absent, _)));
+    let located = f
+        .extension
+        .locate(page(1, 1), Group::NORMAL, 16384, 0)
+        .unwrap();
     let cache = std::fs::File::options()
         .write(true)
         .open(f.directory.path().join("cache"))
@@ -630,7 +685,7 @@ fn a_cached_page_is_inspected_only_with_its_length_and_if_it_is_proven() {
     cache.write_all_at(&[0x5a; 4096], located.offset).unwrap();
     f.extension.release(located);
     assert!(
-        matches!(inspect(16384), (Inspected::Unproven, _)),
+        matches!(inspect(16384), (CopyOutcome::Unproven, _)),
         "damaged"
     );
 }
@@ -640,7 +695,7 @@ fn several_devices_share_the_pages() {
     let second = tempfile::tempdir().unwrap();
     let f = inline(|c| c.devices.push(device(second.path(), "other", SMALLEST * 2)));
     for n in 0..3000 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         if n % 40 == 0 {
             // Rotate which writer runs first.
             f.extension.with_writers(|writers| writers.reverse());
@@ -695,7 +750,7 @@ fn memory_is_what_was_planned() {
         parts += state.directory.memory_bytes() + state.policy.memory_bytes();
     }
     // Bounce buffers belong to the process, and other tests use some.
-    let told = f.extension.statistics().memory_bytes - crate::memory::bounce_bytes();
+    let told = f.extension.statistics().memory_bytes - crate::common::memory::bounce_bytes();
     assert!(parts < told && told < parts + (2 << 20), "{parts} {told}");
 }
 
@@ -714,7 +769,7 @@ fn writers_in_threads_write_and_end() {
         directory,
     };
     for n in 0..1000 {
-        while f.offer(page(1, n), 1, 16384) == OfferOutcome::StagingFull {
+        while f.insert(page(1, n), 1, 16384) == InsertOutcome::StagingFull {
             std::thread::yield_now();
         }
     }
@@ -735,10 +790,10 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
         c.read_timeout = None;
     });
     for n in 0..THREADS as u32 {
-        f.offer(page(1, n), 1, 65536);
+        f.insert(page(1, n), 1, 65536);
         f.pump();
     }
-    let before = crate::memory::bounce_bytes();
+    let before = crate::common::memory::bounce_bytes();
     let (done, measured) = (
         std::sync::Barrier::new(THREADS + 1),
         std::sync::Barrier::new(THREADS + 1),
@@ -753,7 +808,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
             });
         }
         done.wait();
-        let grown = crate::memory::bounce_bytes().saturating_sub(before);
+        let grown = crate::common::memory::bounce_bytes().saturating_sub(before);
         measured.wait();
         grown
     });
@@ -761,7 +816,7 @@ fn many_threads_read_without_a_bound_in_bounded_memory() {
     assert!(counters.hits > 0, "{counters:?}");
     // At least 32 slots exist; other tests use buffers at the same time.
     assert!(
-        grown < 60 * crate::memory::BOUNCE as u64,
+        grown < 60 * crate::common::memory::BOUNCE as u64,
         "{grown} bytes for {THREADS} threads"
     );
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::MissReason;
 use crate::device::storage::Storage;
+use crate::{Group, MissReason};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
@@ -60,7 +60,7 @@ impl Plan {
 
     fn now(&self) -> Fault {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
-        let due = crate::page::mix64(call) % self.every.load(Ordering::SeqCst) == 0;
+        let due = crate::common::page::mix64(call) % self.every.load(Ordering::SeqCst) == 0;
         if due {
             ALL[self.fault.load(Ordering::SeqCst) as usize]
         } else {
@@ -75,7 +75,7 @@ struct Faulty {
 }
 
 /// The header and the probe block have only plain I/O errors.
-const DATA: u64 = crate::segment::format::DATA_OFFSET;
+const DATA: u64 = crate::device::segment::format::DATA_OFFSET;
 const AWAY: u64 = 128 << 10;
 
 impl Storage for Faulty {
@@ -163,11 +163,11 @@ fn state(f: &Fixture) -> String {
     f.extension.device_statistics()[0].state.clone()
 }
 
-/// Reads, offers and writes at random, and asserts that every hit is right. Returns the number of hits.
+/// Reads, inserts and writes at random, and asserts that every hit is right. Returns the number of hits.
 fn churn(f: &Fixture, versions: &mut [u32], steps: u64, seed: u64) -> u64 {
     let mut hits = 0;
     for step in 0..steps {
-        let random = crate::page::mix64(seed << 32 | step);
+        let random = crate::common::page::mix64(seed << 32 | step);
         let n = random as usize % versions.len();
         if random >> 40 & 15 == 0 {
             versions[n] += 1;
@@ -175,7 +175,7 @@ fn churn(f: &Fixture, versions: &mut [u32], steps: u64, seed: u64) -> u64 {
         } else {
             match f.read(page(1, n as u32), versions[n], 8192) {
                 ReadOutcome::Hit => hits += 1,
-                ReadOutcome::Miss(_) => _ = f.offer(page(1, n as u32), versions[n], 8192),
+                ReadOutcome::Miss(_) => _ = f.insert(page(1, n as u32), versions[n], 8192),
             }
         }
         if step % 20 == 0 {
@@ -237,10 +237,10 @@ fn the_faults_are_noticed_without_the_proof() {
             .store(true, Ordering::Relaxed);
         plan.set(fault, 3);
         let wrong = (0..200).filter(|&n| {
-            f.offer(page(1, n), 1, 16384);
+            f.insert(page(1, n), 1, 16384);
             f.pump();
             let mut buffer = vec![0; 16384];
-            f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit
+            f.extension.read(page(1, n), Group::NORMAL, &mut buffer) == ReadOutcome::Hit
                 && buffer != content(page(1, n), 1, 16384)
         });
         assert!(wrong.count() > 0, "{fault:?}");
@@ -251,7 +251,7 @@ fn the_faults_are_noticed_without_the_proof() {
 fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
     let (f, plan) = faulty(|_| {});
     for n in 0..60 {
-        f.offer(page(1, n), 1, 4096);
+        f.insert(page(1, n), 1, 4096);
     }
     f.pump();
     plan.set(Fault::ReadError, 1);
@@ -266,8 +266,12 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
         f.read(page(1, 9), 1, 4096),
         ReadOutcome::Miss(MissReason::DeviceFailed)
     );
-    assert!(f.extension.locate(page(1, 9), 4096, 0).is_none());
-    assert_eq!(f.offer(page(1, 99), 1, 4096), OfferOutcome::Unsuitable);
+    assert!(
+        f.extension
+            .locate(page(1, 9), Group::NORMAL, 4096, 0)
+            .is_none()
+    );
+    assert_eq!(f.insert(page(1, 99), 1, 4096), InsertOutcome::Unsuitable);
     f.pump();
     let s = f.extension.statistics();
     assert_eq!((s.pages_cached, s.purged, s.device_errors), (0, 60, 8));
@@ -285,7 +289,7 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
         f.read(page(1, 9), 1, 4096),
         ReadOutcome::Miss(MissReason::Absent)
     );
-    assert_eq!(f.offer(page(1, 9), 2, 4096), OfferOutcome::Admitted);
+    assert_eq!(f.insert(page(1, 9), 2, 4096), InsertOutcome::Admitted);
     f.pump();
     assert_eq!(f.read(page(1, 9), 2, 4096), ReadOutcome::Hit);
     f.check_books();
@@ -294,10 +298,10 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
 #[test]
 fn a_full_disk_fails_the_device_and_no_page_is_lost_track_of() {
     let (f, plan) = faulty(|_| {});
-    f.offer(page(1, 1), 1, 4096);
+    f.insert(page(1, 1), 1, 4096);
     f.pump();
     plan.set(Fault::DiskFull, 1);
-    f.offer(page(1, 2), 1, 4096);
+    f.insert(page(1, 2), 1, 4096);
     assert_eq!(
         f.read(page(1, 2), 1, 4096),
         ReadOutcome::Hit,
@@ -316,7 +320,7 @@ fn the_other_device_goes_on() {
     let second = tempfile::tempdir().unwrap();
     let (f, plan) = faulty(|c| c.devices.push(device(second.path(), "other", SMALLEST)));
     for n in 0..200 {
-        f.offer(page(1, n), 1, 4096);
+        f.insert(page(1, n), 1, 4096);
         f.extension.with_writers(|writers| writers.reverse());
         f.pump();
     }
@@ -331,7 +335,7 @@ fn the_other_device_goes_on() {
     f.pump();
     assert_eq!(f.extension.statistics().pages_cached, hits as u64);
     for n in 0..200 {
-        f.offer(page(1, n), 1, 4096);
+        f.insert(page(1, n), 1, 4096);
         f.pump();
     }
     assert!((0..200).all(|n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit));
@@ -351,8 +355,8 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                // A server reads before it offers, so it does not starve the writer of the lock.
-                if f.offer(page(1, n), 1, 1024) == OfferOutcome::StagingFull {
+                // A server reads before it inserts, so it does not starve the writer of the lock.
+                if f.insert(page(1, n), 1, 1024) == InsertOutcome::StagingFull {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             }
@@ -379,7 +383,7 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
 fn a_truncated_file_is_noticed_and_extended() {
     let f = inline(|_| {});
     for n in 0..100 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         f.pump();
     }
     let path = f.directory.path().join("cache");
@@ -403,7 +407,7 @@ fn a_truncated_file_is_noticed_and_extended() {
     f.pump();
     assert_eq!(state(&f), "active");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), length);
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     f.pump();
     assert_eq!(f.read(page(1, 1), 1, 16384), ReadOutcome::Hit);
 }
@@ -411,7 +415,7 @@ fn a_truncated_file_is_noticed_and_extended() {
 #[test]
 fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
     let f = inline(|_| {});
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     f.pump();
     let path = f.directory.path().join("cache");
     std::fs::remove_file(&path).unwrap();
@@ -470,7 +474,7 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
         directory,
     };
     armed.store(true, Ordering::SeqCst);
-    f.offer(page(1, 1), 1, 16384);
+    f.insert(page(1, 1), 1, 16384);
     while f.extension.device_statistics()[0].active {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -480,7 +484,7 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
         state(&f)
     );
     f.read(page(1, 1), 1, 16384);
-    assert_eq!(f.offer(page(1, 2), 1, 16384), OfferOutcome::Unsuitable);
+    assert_eq!(f.insert(page(1, 2), 1, 16384), InsertOutcome::Unsuitable);
     let begun = Instant::now();
     drop(f.extension);
     assert!(begun.elapsed() < Duration::from_secs(60));
@@ -491,14 +495,14 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
 fn plant(what: &str, break_it: impl FnOnce(&Fixture)) {
     let f = inline(|c| c.instances = 1);
     for n in 0..900 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
         if n % 8 == 0 {
             f.pump();
         }
     }
     f.pump();
     for n in 900..910 {
-        f.offer(page(1, n), 1, 16384);
+        f.insert(page(1, n), 1, 16384);
     }
     let figures = f.extension.validate().unwrap();
     assert!(figures.staged == 10 && figures.frames == 10 && figures.segments > 4);
@@ -528,7 +532,7 @@ fn each_planted_fault_is_found() {
     });
     plant("removals", |f| {
         let instance = &f.extension.shared.instances[0].0;
-        instance.tell_removals(instance.removals() + 1);
+        instance.set_removals(instance.removals() + 1);
     });
     plant("frames of staged pages", |f| {
         let filling = f.extension.shared.store.staging.allocate(4096).unwrap();
@@ -542,23 +546,23 @@ fn each_planted_fault_is_found() {
     });
     plant("is in 2 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.list_twice());
+            .with_writers(|writers| writers[0].log.parts_mut().0.list_twice());
     });
     plant("is in 0 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.lose_one());
+            .with_writers(|writers| writers[0].log.parts_mut().0.lose_one());
     });
     plant("is Sorting, and listed as Full", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().0.mistake_one());
+            .with_writers(|writers| writers[0].log.parts_mut().0.mistake_one());
     });
     plant("is unknown there", |f| {
         f.extension
-            .with_writers(|writers| writers[0].log_mut().parts_mut().1.records_mut().clear());
+            .with_writers(|writers| writers[0].log.parts_mut().1.records_mut().clear());
     });
     plant("overlap", |f| {
         f.extension.with_writers(|writers| {
-            let records = writers[0].log_mut().parts_mut().1.records_mut();
+            let records = writers[0].log.parts_mut().1.records_mut();
             let first = records[0];
             records.push(first);
         });
@@ -583,7 +587,7 @@ fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
             .store(true, Ordering::Relaxed);
         // Every other page is evicted, so that segments are emptied and half of their contents move.
         for n in 0..4000 {
-            f.offer(page(1, n), 1, 16384);
+            f.insert(page(1, n), 1, 16384);
             if n % 16 == 15 {
                 f.pump();
             }

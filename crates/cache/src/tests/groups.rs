@@ -1,19 +1,19 @@
 //! Page groups with the policy of servers: limits hold, and preferred pages are admitted sooner and evicted later.
 
 use super::*;
-use crate::directory::tags::Tags;
-use crate::directory::{Directory, Entry, Kind};
+use crate::index::directory::tags::Tags;
+use crate::index::directory::{Directory, Entry, Kind};
 use crate::instance::Instance;
-use crate::policy::Thrift;
+use crate::policy::MemoryPressure;
 use crate::{Group, PolicyName};
 
 const LENGTH: usize = 16384;
 
-struct Asked(Fixture);
+struct GroupFixture(Fixture);
 
-impl Asked {
-    fn new() -> Asked {
-        Asked(inline(|c| {
+impl GroupFixture {
+    fn new() -> GroupFixture {
+        GroupFixture(inline(|c| {
             c.policy = PolicyName::Density;
             c.instances = 2;
         }))
@@ -27,25 +27,25 @@ impl Asked {
             ..
         } = &self.0;
         let mut buffer = vec![0; LENGTH];
-        let hit = extension.read_of(group, page, &mut buffer) == ReadOutcome::Hit;
+        let hit = extension.read(page, group, &mut buffer) == ReadOutcome::Hit;
         if hit {
             assert!(buffer == content(page, 1, LENGTH), "{page:?}");
         } else {
             let ticket = generations.begin_read(page.file.0, page.page).unwrap();
             let bytes = content(page, 1, LENGTH);
-            extension.offer_of(group, page, &bytes, ticket, Source::Read);
+            extension.insert(page, group, &bytes, ticket, Source::Read);
         }
         self.0.pump();
         hit
     }
 
     fn rounds(&self, rounds: u32, group: Group, file: u32, pages: u32) -> u32 {
-        let asked = |_| {
+        let requested = |_| {
             (0..pages)
                 .filter(|&n| self.ask(group, page(file, n)))
                 .count() as u32
         };
-        (0..rounds).map(asked).last().unwrap_or(0)
+        (0..rounds).map(requested).last().unwrap_or(0)
     }
 
     fn limit(&self, group: Group, percent: u8) {
@@ -65,7 +65,7 @@ impl Asked {
 #[test]
 fn a_group_has_no_more_than_its_limit() {
     let limited = Group::limited(3).unwrap();
-    let f = Asked::new();
+    let f = GroupFixture::new();
     f.limit(limited, 20);
     // All of it fits, and is read repeatedly.
     f.rounds(6, limited, 1, 300);
@@ -93,7 +93,7 @@ fn a_group_has_no_more_than_its_limit() {
 #[test]
 fn entries_of_before_the_rule_count_when_they_are_hit() {
     let limited = Group::limited(0).unwrap();
-    let f = Asked::new();
+    let f = GroupFixture::new();
     f.rounds(2, Group::NORMAL, 1, 100);
     f.limit(limited, 90);
     assert_eq!(f.counted(limited).0, 0);
@@ -114,7 +114,7 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
 fn pages_that_are_preferred_no_more_go_like_others() {
     // Number of remaining pages that were read only while they were preferred, after reads of other pages.
     let left = |forgotten: bool| {
-        let f = Asked::new();
+        let f = GroupFixture::new();
         f.limit(Group::limited(0).unwrap(), 50);
         f.rounds(6, Group::PREFERRED, 1, 400);
         let preferred = f.counted(Group::PREFERRED).0;
@@ -147,7 +147,7 @@ fn groups_are_forgotten_piece_by_piece() {
     let pages = 60_000;
     let policy = PolicyName::SecondChance
         .model(pages)
-        .policy(pages, Thrift::Usual);
+        .policy(pages, MemoryPressure::Normal);
     let instance = Instance::new(Directory::new(pages).unwrap(), policy.unwrap(), 0, 1);
     let (limited, most) = (Group::limited(0).unwrap(), [0; Group::COUNT]);
     let mut used = [false; Group::COUNT];
@@ -186,7 +186,7 @@ fn groups_are_forgotten_piece_by_piece() {
 fn preferred_pages_get_in_sooner_and_go_later() {
     // Two files with equal reads, of which only about one fits.
     let hits = |preferred: Group| {
-        let f = Asked::new();
+        let f = GroupFixture::new();
         f.limit(Group::limited(0).unwrap(), 50);
         let mut hits = [0, 0];
         for _ in 0..12 {

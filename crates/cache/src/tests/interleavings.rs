@@ -18,6 +18,7 @@ use shuttle::thread;
 use shuttle::{Config as Checker, Runner};
 
 use super::*;
+use crate::Group;
 use crate::device::queue::{Part, Queue};
 use crate::device::storage::{Storage, write_all};
 
@@ -81,7 +82,12 @@ impl Queue for Sky {
         ALOFT.fetch_max(self.under_way.len() as u32, Ordering::Relaxed);
     }
 
-    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn complete(
+        &mut self,
+        _: usize,
+        wait: Duration,
+        completed: &mut Vec<(usize, io::Result<usize>)>,
+    ) {
         thread::yield_now();
         if wait.is_zero() {
             return;
@@ -95,7 +101,7 @@ impl Queue for Sky {
                 offset += part.bytes as u64;
             }
             thread::yield_now();
-            landed.push((slot, Ok((offset - begun) as usize)));
+            completed.push((slot, Ok((offset - begun) as usize)));
         }
     }
 }
@@ -135,7 +141,7 @@ impl World {
     }
 
     /// A read that a write may overlap, such as a read-ahead of a freed page. The version may be any that the page had
-    /// during the read. Its result is offered late.
+    /// during the read. Its result is inserted late.
     fn read(&self, n: usize) {
         let before = *self.pages[n].read().unwrap();
         let (ticket, version) = {
@@ -143,14 +149,18 @@ impl World {
             (self.generations.begin_read(1, n as u32), *page)
         };
         let mut buffer = vec![0; LENGTH];
-        if self.extension.read(Self::page(n), &mut buffer) == ReadOutcome::Hit {
+        if self
+            .extension
+            .read(Self::page(n), Group::NORMAL, &mut buffer)
+            == ReadOutcome::Hit
+        {
             self.check(n, &buffer, before);
         } else if let Some(ticket) = ticket {
             let bytes = content(Self::page(n), version, LENGTH);
             if self
                 .extension
-                .offer(Self::page(n), &bytes, ticket, Source::Read)
-                == OfferOutcome::Stale
+                .insert(Self::page(n), Group::NORMAL, &bytes, ticket, Source::Read)
+                == InsertOutcome::Stale
             {
                 STALE.fetch_add(1, Ordering::Relaxed);
             }
@@ -161,7 +171,10 @@ impl World {
     fn read_located(&self, n: usize) {
         use std::os::unix::fs::FileExt;
         let before = *self.pages[n].read().unwrap();
-        let Some(located) = self.extension.locate(Self::page(n), LENGTH, 0) else {
+        let Some(located) = self
+            .extension
+            .locate(Self::page(n), Group::NORMAL, LENGTH, 0)
+        else {
             return;
         };
         // SAFETY: the descriptor stays open as long as `located` lives, and is not closed here.
@@ -218,8 +231,13 @@ impl World {
         };
         if let Some(ticket) = self.generations.end_write(1, n as u32, 1) {
             let bytes = content(Self::page(n), version, LENGTH);
-            self.extension
-                .offer(Self::page(n), &bytes, ticket, Source::Write { was_cached });
+            self.extension.insert(
+                Self::page(n),
+                Group::NORMAL,
+                &bytes,
+                ticket,
+                Source::Write { was_cached },
+            );
         }
     }
 
@@ -287,7 +305,11 @@ fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
     for n in 0..world.pages.len() {
         let last = *world.pages[n].read().unwrap();
         let mut buffer = vec![0; LENGTH];
-        if world.extension.read(World::page(n), &mut buffer) == ReadOutcome::Hit {
+        if world
+            .extension
+            .read(World::page(n), Group::NORMAL, &mut buffer)
+            == ReadOutcome::Hit
+        {
             assert_eq!(version_of(&buffer), last, "page {n} at the end");
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 
 use super::*;
-use crate::{Compression, Located, Statistics};
+use crate::{Compression, Group, Located, Statistics};
 
 struct Model {
     extension: Extension,
@@ -38,7 +38,7 @@ struct Page {
     version: AtomicU32,
 }
 
-/// Bytes of a read or write, offered later.
+/// Bytes of a read or write, inserted later.
 struct Late {
     page: PageId,
     bytes: Vec<u8>,
@@ -50,7 +50,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self, below: usize) -> usize {
-        self.0 = crate::page::mix64(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        self.0 = crate::common::page::mix64(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15));
         (self.0 >> 32) as usize % below
     }
 }
@@ -117,7 +117,8 @@ impl Model {
         }
         if late.len() > random.next(8) {
             let l = late.swap_remove(random.next(late.len()));
-            self.extension.offer(l.page, &l.bytes, l.ticket, l.source);
+            self.extension
+                .insert(l.page, Group::NORMAL, &l.bytes, l.ticket, l.source);
         }
     }
 
@@ -140,12 +141,13 @@ impl Model {
         let mut memory = vec![0; file.length + 4096 + 8];
         let start = memory.as_ptr().align_offset(4096) + shift;
         let buffer = &mut memory[start..start + file.length];
-        if self.extension.read(page, buffer) == ReadOutcome::Hit {
+        if self.extension.read(page, Group::NORMAL, buffer) == ReadOutcome::Hit {
             self.check_hit(page, buffer, version..=version);
         } else if let Some(ticket) = ticket {
             let bytes = content(page, version, file.length);
             if random.next(3) > 0 {
-                self.extension.offer(page, &bytes, ticket, Source::Read);
+                self.extension
+                    .insert(page, Group::NORMAL, &bytes, ticket, Source::Read);
             } else {
                 late.push(Late {
                     page,
@@ -162,7 +164,7 @@ impl Model {
         let page = PageId::new(*id, n as u32);
         let before = file.pages[n].version.load(Ordering::SeqCst);
         let mut buffer = vec![0; file.length];
-        if self.extension.read(page, &mut buffer) == ReadOutcome::Hit {
+        if self.extension.read(page, Group::NORMAL, &mut buffer) == ReadOutcome::Hit {
             self.check_hit(
                 page,
                 &buffer,
@@ -175,7 +177,7 @@ impl Model {
         let id = file.id.read();
         let page = PageId::new(*id, n as u32);
         let before = file.pages[n].version.load(Ordering::SeqCst);
-        let Some(located) = self.extension.locate(page, file.length, 0) else {
+        let Some(located) = self.extension.locate(page, Group::NORMAL, file.length, 0) else {
             return;
         };
         let Located { offset, length, .. } = located;
@@ -222,7 +224,11 @@ impl Model {
                 ticket,
                 source,
             }),
-            _ => _ = self.extension.offer(page, &bytes, ticket, source),
+            _ => {
+                _ = self
+                    .extension
+                    .insert(page, Group::NORMAL, &bytes, ticket, source)
+            }
         }
     }
 

@@ -4,10 +4,10 @@ use super::*;
 
 const LENGTH: usize = 16384;
 
-/// Reads a page like a server, and offers it after a miss. Returns the outcome of the offer, if any.
-fn ask(f: &Fixture, page: PageId) -> Option<OfferOutcome> {
+/// Reads a page like a server, and inserts it after a miss. Returns the outcome of the insertion, if any.
+fn ask(f: &Fixture, page: PageId) -> Option<InsertOutcome> {
     let hit = f.read(page, 1, LENGTH) == ReadOutcome::Hit;
-    let outcome = (!hit).then(|| f.offer(page, 1, LENGTH));
+    let outcome = (!hit).then(|| f.insert(page, 1, LENGTH));
     f.pump();
     outcome
 }
@@ -29,13 +29,13 @@ fn full(times: u32) -> Fixture {
 }
 
 #[test]
-fn what_comes_back_often_gets_in_and_an_update_of_a_stranger_does_not() {
+fn rereads_are_admitted_and_unknown_updates_are_not() {
     let f = full(8);
-    let welcome = (0..16).any(|_| ask(&f, page(3, 7)) == Some(OfferOutcome::Admitted));
-    assert!(welcome);
+    let admissible = (0..16).any(|_| ask(&f, page(3, 7)) == Some(InsertOutcome::Admitted));
+    assert!(admissible);
     assert_eq!(ask(&f, page(3, 7)), None, "a hit");
-    assert_eq!(f.write(page(3, 7), 1, LENGTH), OfferOutcome::Admitted);
-    assert_eq!(f.write(page(3, 8), 1, LENGTH), OfferOutcome::Rejected);
+    assert_eq!(f.write(page(3, 7), 1, LENGTH), InsertOutcome::Admitted);
+    assert_eq!(f.write(page(3, 8), 1, LENGTH), InsertOutcome::Rejected);
     f.check_books();
 }
 
@@ -66,7 +66,7 @@ fn another_policy_runs_in_the_same_engine() {
     held().for_each(|page| _ = ask(&f, page));
     let mut missed = 0;
     for n in 0..3000 {
-        assert_ne!(ask(&f, page(2, n)), Some(OfferOutcome::Rejected));
+        assert_ne!(ask(&f, page(2, n)), Some(InsertOutcome::Rejected));
         if n % 100 == 0 {
             missed += held().filter(|&page| ask(&f, page).is_some()).count();
         }
@@ -95,7 +95,7 @@ fn density_keeps_what_comes_back_and_lets_scans_pass() {
         .filter(|&n| {
             let outcome = ask(&f, page(2, n));
             ask(&f, held[n as usize % held.len()]);
-            outcome == Some(OfferOutcome::Admitted)
+            outcome == Some(InsertOutcome::Admitted)
         })
         .count();
     assert!(admitted < 120, "{admitted} of 4000 pages of a scan");
@@ -129,15 +129,15 @@ fn density_learns_of_pages_that_are_written_back() {
 fn density_believes_in_a_new_working_set_soon() {
     let f = full(40);
     let before = f.extension.statistics();
-    let mut asked = 0;
+    let mut requested = 0;
     for _ in 0..24 {
         for n in 0..400 {
             ask(&f, page(9, n));
-            asked += 1;
+            requested += 1;
         }
     }
     let hits = f.extension.statistics().hits - before.hits;
-    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    assert!(hits * 2 > requested, "{hits} hits of {requested}");
     f.check_books();
 }
 

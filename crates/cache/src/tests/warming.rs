@@ -1,17 +1,17 @@
 //! Warming: pages inserted on behalf of another server, and the report on local pages.
 
 use super::*;
-use crate::{EXTENT_PAGES, PolicyName};
+use crate::{EXTENT_PAGES, Group, PolicyName};
 
 const LENGTH: usize = 16384;
 
 impl Fixture {
-    fn warm(&self, page: PageId, count: u8) -> OfferOutcome {
+    fn warm(&self, page: PageId, count: u8) -> InsertOutcome {
         let ticket = self.generations.begin_read(page.file.0, page.page).unwrap();
         let bytes = content(page, 1, LENGTH);
-        let outcome = self
-            .extension
-            .offer(page, &bytes, ticket, Source::Warm { count });
+        let outcome =
+            self.extension
+                .insert(page, Group::NORMAL, &bytes, ticket, Source::Warm { count });
         self.pump();
         outcome
     }
@@ -24,10 +24,10 @@ fn one_instance() -> Fixture {
     })
 }
 
-/// Reads a page like a server, and offers it after a miss.
+/// Reads a page like a server, and inserts it after a miss.
 fn ask(f: &Fixture, page: PageId) {
     if f.read(page, 1, LENGTH) != ReadOutcome::Hit {
-        f.offer(page, 1, LENGTH);
+        f.insert(page, 1, LENGTH);
     }
     f.pump();
 }
@@ -67,8 +67,8 @@ fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
     let f = one_instance();
     let before = f.extension.instance_statistics()[0].accesses;
     for n in 0..4 {
-        assert_eq!(f.warm(page(1, n), 4 - n as u8), OfferOutcome::Admitted);
-        assert_eq!(f.warm(page(1, n), 4), OfferOutcome::AlreadyCached);
+        assert_eq!(f.warm(page(1, n), 4 - n as u8), InsertOutcome::Admitted);
+        assert_eq!(f.warm(page(1, n), 4), InsertOutcome::AlreadyCached);
     }
     assert_eq!(f.extension.instance_statistics()[0].accesses, before);
     let heat = f.extension.heat(FileId(1), 0);
@@ -87,7 +87,7 @@ fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
 fn what_was_forgotten_is_colder() {
     let f = one_instance();
     // No read has touched them, so they have no counters.
-    (0..64).for_each(|n| _ = f.offer(page(1, n), 1, LENGTH));
+    (0..64).for_each(|n| _ = f.insert(page(1, n), 1, LENGTH));
     f.pump();
     (0..40_000).for_each(|_| f.extension.count_access(page(2, 0)));
     assert_eq!(f.read(page(1, 7), 1, LENGTH), ReadOutcome::Hit);
@@ -103,7 +103,7 @@ fn what_was_forgotten_is_colder() {
 fn density_tells_the_hottest_apart() {
     let f = one_instance();
     for n in 0..15 {
-        assert_eq!(f.warm(page(1, n), n as u8 + 1), OfferOutcome::Admitted);
+        assert_eq!(f.warm(page(1, n), n as u8 + 1), InsertOutcome::Admitted);
     }
     let heat = f.extension.heat(FileId(1), 0);
     let counts: Vec<u8> = (1..=15).collect();
@@ -116,7 +116,7 @@ fn only_what_is_colder_goes_for_it() {
     let f = full(8);
     let cached = |f: &Fixture| f.extension.statistics().pages_cached;
     let before = cached(&f);
-    let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == OfferOutcome::Rejected);
+    let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == InsertOutcome::Rejected);
     let rejected = rejected.count();
     // Room reserved for writes in flight remains; one collision in a hundred appears colder.
     assert!(rejected > 180, "{rejected}");
@@ -124,10 +124,10 @@ fn only_what_is_colder_goes_for_it() {
         .extension
         .wanted(FileId(2), 10, u64::MAX, &[4; EXTENT_PAGES]);
     assert!(wanted.cached.count_ones() < 4, "{wanted:?}");
-    assert!(wanted.welcome.count_ones() < 8, "{wanted:?}");
+    assert!(wanted.admissible.count_ones() < 8, "{wanted:?}");
     assert!(cached(&f) + 20 > before);
     // Pages with more reads.
-    let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
+    let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == InsertOutcome::Admitted);
     assert!(admitted.count() > 150);
     f.check_books();
 }
@@ -137,7 +137,7 @@ fn only_what_is_colder_goes_for_it() {
 fn a_page_that_was_read_twice_goes_for_a_warm_one() {
     let f = full(2);
     let admitted = |count, file| {
-        let of = (0..200).filter(|&n| f.warm(page(file, n), count) == OfferOutcome::Admitted);
+        let of = (0..200).filter(|&n| f.warm(page(file, n), count) == InsertOutcome::Admitted);
         of.count()
     };
     // Collisions, and the room left in the store.
@@ -155,9 +155,9 @@ fn a_page_that_is_written_meanwhile_is_turned_away() {
     let bytes = content(p, 1, LENGTH);
     let warm = |ticket| {
         f.extension
-            .offer(p, &bytes, ticket, Source::Warm { count: 4 })
+            .insert(p, Group::NORMAL, &bytes, ticket, Source::Warm { count: 4 })
     };
-    assert_eq!(warm(ticket), OfferOutcome::Stale);
+    assert_eq!(warm(ticket), InsertOutcome::Stale);
     assert_eq!(f.read(p, 2, LENGTH), ReadOutcome::Hit);
 }
 
@@ -169,23 +169,23 @@ fn half_of_staging_is_left_to_the_server() {
         let p = page(1, n);
         let ticket = f.generations.begin_read(1, n)?;
         let bytes = content(p, 1, LENGTH);
-        let outcome = f
-            .extension
-            .offer(p, &bytes, ticket, Source::Warm { count: 1 });
-        admitted += u64::from(outcome == OfferOutcome::Admitted);
-        (outcome != OfferOutcome::Admitted).then_some(outcome)
+        let outcome =
+            f.extension
+                .insert(p, Group::NORMAL, &bytes, ticket, Source::Warm { count: 1 });
+        admitted += u64::from(outcome == InsertOutcome::Admitted);
+        (outcome != InsertOutcome::Admitted).then_some(outcome)
     });
     assert!(
         matches!(
             full,
-            Some(OfferOutcome::StagingFull | OfferOutcome::Rejected)
+            Some(InsertOutcome::StagingFull | InsertOutcome::Rejected)
         ),
         "{full:?}"
     );
     assert!(admitted > 0);
     assert_eq!(
-        f.offer(page(2, 1), 1, LENGTH),
-        OfferOutcome::Admitted,
+        f.insert(page(2, 1), 1, LENGTH),
+        InsertOutcome::Admitted,
         "the server's own"
     );
     assert_eq!(f.extension.statistics().dropped_staging_full, 0);

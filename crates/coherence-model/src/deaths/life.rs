@@ -284,7 +284,7 @@ fn check(found: &[Option<Found>]) {
     let guard = CORE.switch().active();
     let inherited = guard
         .as_ref()
-        .map(|active| active.extension.inherited().clone());
+        .map(|active| active.extension.recovered().clone());
     let inherited = inherited.unwrap_or_default();
     let report = CORE.files.recoveries.report();
     println!(

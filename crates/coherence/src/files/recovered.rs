@@ -95,7 +95,7 @@ impl<O: Os> Files<O> {
                 .persisted
                 .as_ref()
                 .map_or(0, |persisted| persisted.pages);
-            extension.inherit_file(file.id(), u32::MAX, pages);
+            extension.trust_file(file.id(), u32::MAX, pages);
         }
     }
 

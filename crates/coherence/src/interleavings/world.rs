@@ -101,7 +101,7 @@ impl World {
             let config = Config {
                 devices: vec![DeviceConfig {
                     path: folder.path().to_path_buf(),
-                    bytes: cache::LEAST_DEVICE_BYTES,
+                    bytes: cache::MIN_DEVICE_BYTES,
                     owner: OwnerIdentity([7; 16]),
                     file_name: format!("cache{number}"),
                 }],

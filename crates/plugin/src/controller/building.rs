@@ -73,12 +73,12 @@ pub fn lay_out(
         note_beside_data(plan.data(), &devices);
         let files = devices.into_iter().map(|device| device.path);
         owned_files::note(plan.owner(), plan.data(), files.collect());
-        let refused = engine.extension.inherited().refused.as_ref();
+        let refused = engine.extension.recovered().refused.as_ref();
         warnings.extend(refused.map(|why| texts::not_kept(why)));
         persist::hand_over(&engine.extension, settings, &plan, page);
         if inherit.is_some() {
             Linux.note(&texts::recovered(
-                engine.extension.inherited(),
+                engine.extension.recovered(),
                 persist::is_of_image(),
             ));
         }

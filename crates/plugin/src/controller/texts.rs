@@ -1,6 +1,6 @@
 //! Messages of the controller: log, clients and status.
 
-use cache::{Inherited, Statistics};
+use cache::{RecoveredEntries, Statistics};
 use coherence::controller::{Refused, Shown, Told};
 
 use crate::linux::Linux;
@@ -108,7 +108,7 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
 }
 
 /// The result of a recovery. `of_image`: the machine was restarted, or the data were remounted, since then.
-pub fn recovered(engine: &Inherited, of_image: bool) -> String {
+pub fn recovered(engine: &RecoveredEntries, of_image: bool) -> String {
     if !engine.any {
         return String::from(
             "the cache starts empty: what was left is of other settings (bpe_path, bpe_size, bpe_instances, bpe_memory_limit, \

@@ -98,7 +98,7 @@ impl Watch {
         let guard = CORE.switch().active();
         let active = guard
             .as_ref()
-            .filter(|active| active.extension.inherited().any)?;
+            .filter(|active| active.extension.recovered().any)?;
         match std::mem::replace(&mut self.inherited, Look::Done) {
             Look::Due(since, times) => {
                 let since = since.unwrap_or_else(Instant::now);

@@ -175,12 +175,12 @@ impl Pass {
             let Some(wanted) = wanted(task.file, &extent, extent.counts()) else {
                 continue;
             };
-            let refused = (own & there & !wanted.cached & !wanted.welcome).count_ones();
+            let refused = (own & there & !wanted.cached & !wanted.admissible).count_ones();
             self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
-            let mut own = own & there & wanted.welcome;
+            let mut own = own & there & wanted.admissible;
             // Hotter pages were loaded before. A run includes colder pages.
             let along = extent.bits(|class| class > task.class && class < self.cut);
-            let along = along & there & wanted.welcome;
+            let along = along & there & wanted.admissible;
             let counts = extent.counts();
             while own != 0 && !pace.is_over() {
                 let run = first_run(own, along, longest);

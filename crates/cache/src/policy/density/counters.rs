@@ -10,12 +10,12 @@ use std::io;
 
 use super::numbers;
 use super::state::{CLASS_BITS, LANES, Seen, WAYS};
-use crate::memory::{Mapped, Zeroable, in_pages};
+use crate::common::memory::{Mapped, Zeroable, in_pages};
 use crate::policy::halve;
 
 const SET_BYTES: u64 = 64;
 const COUNT_BITS: u32 = 4;
-const MOST: u16 = (1 << COUNT_BITS) - 1;
+const MAX: u16 = (1 << COUNT_BITS) - 1;
 /// First bits of all counters, in two lanes each.
 const WRITTEN: usize = WAYS;
 const CLASS: [usize; CLASS_BITS] = [WAYS + 2, WAYS + 4];
@@ -60,7 +60,7 @@ impl Set {
 
     #[inline]
     fn position(&self, tag: u16) -> Option<usize> {
-        let found = self.ways(|counter| counter & !MOST == tag);
+        let found = self.ways(|counter| counter & !MAX == tag);
         (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
@@ -78,7 +78,7 @@ impl Set {
     #[inline]
     fn seen(&self, way: usize) -> Seen {
         let bit = |lane| (self.bits(lane) >> way & 1) as usize;
-        let step = usize::from(STEP[usize::from(self.0[way] & MOST)]);
+        let step = usize::from(STEP[usize::from(self.0[way] & MAX)]);
         Seen {
             row: bit(CLASS[1]) << 5 | bit(CLASS[0]) << 4 | bit(WRITTEN) << 3 | step,
             way,
@@ -106,7 +106,7 @@ impl Set {
         let last = |ways: u32| (ways != 0).then(|| ways.ilog2() as usize);
         last(self.ways(|counter| counter == 0)).or_else(|| match newcomer {
             Newcomer::First => Some(WAYS - 1),
-            Newcomer::Modest => last(self.ways(|counter| counter & MOST <= 1)),
+            Newcomer::Modest => last(self.ways(|counter| counter & MAX <= 1)),
         })
     }
 
@@ -198,8 +198,8 @@ impl Counters {
         let class = class(seen);
         if let Some(Seen { way, .. }) = seen {
             // An immediate repetition belongs to the same visit.
-            let count = (set.0[way] & MOST) + u16::from(way > 0);
-            set.bring_to_front(way, place.tag | count.min(MOST), class);
+            let count = (set.0[way] & MAX) + u16::from(way > 0);
+            set.bring_to_front(way, place.tag | count.min(MAX), class);
         } else if let Some(way) = set.vacancy(newcomer) {
             set.bring_to_front(way, place.tag | 1, class);
         }
@@ -216,15 +216,15 @@ impl Counters {
     pub fn count(&self, place: Place) -> u32 {
         let set = &self.sets[place.set];
         let way = set.position(place.tag);
-        way.map_or(0, |way| u32::from(set.0[way] & MOST))
+        way.map_or(0, |way| u32::from(set.0[way] & MAX))
     }
 
     /// Ensures a count of at least `count` and moves the page to the front. This is no read.
     pub fn seed(&mut self, place: Place, count: u32, class: u8) {
         let set = &mut self.sets[place.set];
-        let count = count.clamp(1, u32::from(MOST)) as u16;
+        let count = count.clamp(1, u32::from(MAX)) as u16;
         if let Some(way) = set.position(place.tag) {
-            set.0[way] = place.tag | (set.0[way] & MOST).max(count);
+            set.0[way] = place.tag | (set.0[way] & MAX).max(count);
         } else if let Some(way) = set.vacancy(Newcomer::Modest) {
             set.bring_to_back(way, place.tag | count, class);
         }
@@ -264,7 +264,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::mix64;
+    use crate::common::page::mix64;
 
     fn read(counters: &mut Counters, page: u64, class: u8) -> Option<Seen> {
         let place = counters.place(mix64(page));

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::state::{CELLS, CLASSES, LANES, NEW, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use super::{numbers, shadow};
-use crate::page::{FileId, PageId, mix64};
+use crate::common::page::{FileId, PageId, mix64};
 
 /// Distinguished ages of cached pages without a counter.
 pub(crate) const AGES: usize = 4;
@@ -26,10 +26,10 @@ pub(crate) const AGES: usize = 4;
 const FILES: usize = 64;
 
 /// Minimum number of reads between two score updates. An update costs some 70,000 instructions.
-const LEAST_READS: u64 = 1024;
+const MIN_READS: u64 = 1024;
 
 /// Counts of an instance since its last report.
-pub(crate) struct Tally {
+pub(crate) struct LocalStats {
     hits: Box<[u32; CELLS]>,
     time: Box<[u32; CELLS]>,
     /// Re-read pages by file, and how many of them had been written.
@@ -38,7 +38,7 @@ pub(crate) struct Tally {
     forgotten: [(u32, f32); AGES],
     /// All reads of the instance, and how many of them the model knows.
     reads: u64,
-    told_reads: u64,
+    merged_reads: u64,
     /// Reads that were compared with LRU, hits of LRU, and hits of the policy.
     pub compared: u32,
     pub recent: u32,
@@ -50,16 +50,16 @@ pub(crate) struct Tally {
     told: u64,
 }
 
-impl Tally {
+impl LocalStats {
     /// For an instance of `planned` pages.
-    pub fn new(planned: u64) -> Tally {
-        Tally {
+    pub fn new(planned: u64) -> LocalStats {
+        LocalStats {
             hits: Box::new([0; CELLS]),
             time: Box::new([0; CELLS]),
             returned: Box::new([(0, 0); FILES]),
             forgotten: [(0, 0.0); AGES],
             reads: 0,
-            told_reads: 0,
+            merged_reads: 0,
             compared: 0,
             recent: 0,
             ours: 0,
@@ -83,8 +83,8 @@ impl Tally {
     }
 
     /// Reads that the model does not know yet.
-    fn untold(&self) -> u64 {
-        self.reads - self.told_reads
+    fn unmerged(&self) -> u64 {
+        self.reads - self.merged_reads
     }
 
     #[inline]
@@ -248,20 +248,20 @@ impl Model {
         self.ways.load(Ordering::Relaxed).into()
     }
 
-    /// Takes over the counts of an instance. If another instance holds the lock, the counts stay in `tally`. `full`:
+    /// Takes over the counts of an instance. If another instance holds the lock, the counts stay in `stats`. `full`:
     /// pages compete.
-    pub fn hear(&self, tally: &mut Tally, full: bool) {
+    pub fn merge(&self, stats: &mut LocalStats, full: bool) {
         let Some(mut learned) = self.learned.try_lock() else {
             return;
         };
         let learned = &mut *learned;
-        for (sum, counted) in learned.hits.iter_mut().zip(tally.hits.iter_mut()) {
+        for (sum, counted) in learned.hits.iter_mut().zip(stats.hits.iter_mut()) {
             *sum += f64::from(std::mem::take(counted));
         }
-        for (sum, counted) in learned.time.iter_mut().zip(tally.time.iter_mut()) {
+        for (sum, counted) in learned.time.iter_mut().zip(stats.time.iter_mut()) {
             *sum += f64::from(std::mem::take(counted));
         }
-        for (place, counted) in tally.returned.iter_mut().enumerate() {
+        for (place, counted) in stats.returned.iter_mut().enumerate() {
             let (all, written) = std::mem::take(counted);
             if all > 0 {
                 let share = &mut learned.shares[place];
@@ -273,16 +273,16 @@ impl Model {
                     .store(class_of(*share), Ordering::Relaxed);
             }
         }
-        for (sum, counted) in learned.forgotten.iter_mut().zip(&mut tally.forgotten) {
+        for (sum, counted) in learned.forgotten.iter_mut().zip(&mut stats.forgotten) {
             let (hits, time) = std::mem::take(counted);
             sum.0 += f64::from(hits);
             sum.1 += f64::from(time);
         }
-        let reads = tally.untold();
-        tally.told_reads = tally.reads;
-        let compared = f64::from(std::mem::take(&mut tally.compared));
-        let recent = f64::from(std::mem::take(&mut tally.recent));
-        let ours = f64::from(std::mem::take(&mut tally.ours));
+        let reads = stats.unmerged();
+        stats.merged_reads = stats.reads;
+        let compared = f64::from(std::mem::take(&mut stats.compared));
+        let recent = f64::from(std::mem::take(&mut stats.recent));
+        let ours = f64::from(std::mem::take(&mut stats.ours));
         learned.watch(
             &self.changing,
             self.pages,
@@ -290,14 +290,14 @@ impl Model {
             reads,
             recent - ours - compared * numbers::slack(),
         );
-        learned.planned += std::mem::take(&mut tally.planned);
-        learned.cached = learned.cached + tally.cached - tally.told;
-        tally.told = tally.cached;
+        learned.planned += std::mem::take(&mut stats.planned);
+        learned.cached = learned.cached + stats.cached - stats.told;
+        stats.told = stats.cached;
         self.ways.store(learned.ways() as u8, Ordering::Relaxed);
         learned.reads += reads;
-        if learned.reads >= (self.pages / numbers::part()).max(LEAST_READS) {
+        if learned.reads >= (self.pages / numbers::part()).max(MIN_READS) {
             learned.reads = 0;
-            for (bits, score) in self.forgotten.iter().zip(learned.worth_of_forgotten()) {
+            for (bits, score) in self.forgotten.iter().zip(learned.score_of_forgotten()) {
                 bits.store(score.to_bits(), Ordering::Relaxed);
             }
             for (file, (before, growth)) in self.files.iter().zip(&mut learned.growth) {
@@ -386,7 +386,7 @@ impl Learned {
     }
 
     /// Scores by age; each age borrows from the mean of all.
-    fn worth_of_forgotten(&self) -> [f32; AGES] {
+    fn score_of_forgotten(&self) -> [f32; AGES] {
         let all = self.forgotten.iter();
         let (hits, time) = all.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         let pooled = hits / (time + numbers::borrowed());
@@ -445,15 +445,15 @@ mod tests {
     }
 
     /// Reads and reports like an instance.
-    fn read(model: &Model, tally: &mut Tally, reads: u64, state: Option<Seen>) {
+    fn read(model: &Model, stats: &mut LocalStats, reads: u64, state: Option<Seen>) {
         for _ in 0..reads {
-            tally.read(FileId(1), state);
+            stats.read(FileId(1), state);
         }
-        model.hear(tally, true);
+        model.merge(stats, true);
     }
 
     #[test]
-    fn before_it_knows_anything_more_reads_and_later_reads_are_worth_more() {
+    fn initial_scores_rise_with_count_and_recency() {
         let model = Model::new(1000);
         assert!(score(&model, 2, 5) > score(&model, 1, 5));
         assert!(score(&model, 1, 0) > score(&model, 1, 25));
@@ -463,14 +463,14 @@ mod tests {
     #[test]
     fn states_are_worth_what_they_brought() {
         let model = Model::new(1000);
-        let mut tally = Tally::new(1000);
+        let mut stats = LocalStats::new(1000);
         for _ in 0..40 {
             // Pages that were read three times stay as long as others, and are re-read ten times as often.
             for (step, reads) in [(1, 20), (3, 200)] {
-                (0..400).for_each(|_| tally.stays(seen(step, 8)));
+                (0..400).for_each(|_| stats.stays(seen(step, 8)));
                 // Later reads never happen.
-                (0..400).for_each(|_| tally.stays(seen(step, 16)));
-                read(&model, &mut tally, reads, Some(seen(step, 8)));
+                (0..400).for_each(|_| stats.stays(seen(step, 16)));
+                read(&model, &mut stats, reads, Some(seen(step, 8)));
             }
         }
         let (one, three) = (score(&model, 1, 8), score(&model, 3, 8));
@@ -487,47 +487,47 @@ mod tests {
     #[test]
     fn cached_pages_without_a_counter_are_worth_what_they_brought() {
         let model = Model::new(1000);
-        let mut tally = Tally::new(1000);
+        let mut stats = LocalStats::new(1000);
         assert_eq!(model.forgotten_score(0), 0.0, "nothing is known");
         for _ in 0..40 {
-            (0..100).for_each(|_| tally.forgotten_stays(0, 2.5));
-            (0..50).for_each(|_| tally.forgotten_read(0));
-            (0..100).for_each(|_| tally.forgotten_stays(3, 2.5));
-            (0..5).for_each(|_| tally.forgotten_read(3));
-            read(&model, &mut tally, 250, None);
+            (0..100).for_each(|_| stats.forgotten_stays(0, 2.5));
+            (0..50).for_each(|_| stats.forgotten_read(0));
+            (0..100).for_each(|_| stats.forgotten_stays(3, 2.5));
+            (0..5).for_each(|_| stats.forgotten_read(3));
+            read(&model, &mut stats, 250, None);
         }
-        let worth = |age| model.forgotten_score(age);
-        assert!((0.18..0.21).contains(&worth(0)), "{}", worth(0));
-        assert!((0.01..0.03).contains(&worth(3)), "{}", worth(3));
-        assert!((0.09..0.12).contains(&worth(1)), "as all: {}", worth(1));
+        let score = |age| model.forgotten_score(age);
+        assert!((0.18..0.21).contains(&score(0)), "{}", score(0));
+        assert!((0.01..0.03).contains(&score(3)), "{}", score(3));
+        assert!((0.09..0.12).contains(&score(1)), "as all: {}", score(1));
         assert_eq!(model.score(None), 0.0, "of a page that is not cached");
         for _ in 0..200 {
-            tally.forgotten_stays(0, 250.0);
-            read(&model, &mut tally, 250, None);
+            stats.forgotten_stays(0, 250.0);
+            read(&model, &mut stats, 250, None);
         }
-        assert!(worth(0) < 0.01, "they come back no more");
+        assert!(score(0) < 0.01, "they come back no more");
     }
 
     #[test]
     fn instances_learn_together_and_keep_what_they_cannot_tell() {
         let model = Model::new(4000);
-        let (mut one, mut two) = (Tally::new(1000), Tally::new(1000));
-        for tally in [&mut one, &mut two] {
-            (0..1000).for_each(|_| tally.stays(seen(2, 0)));
-            (0..600).for_each(|_| _ = tally.read(FileId(1), Some(seen(2, 0))));
+        let (mut one, mut two) = (LocalStats::new(1000), LocalStats::new(1000));
+        for stats in [&mut one, &mut two] {
+            (0..1000).for_each(|_| stats.stays(seen(2, 0)));
+            (0..600).for_each(|_| _ = stats.read(FileId(1), Some(seen(2, 0))));
         }
         let before = score(&model, 2, 0);
         {
             let _busy = model.learned.lock();
-            model.hear(&mut one, true);
+            model.merge(&mut one, true);
         }
-        assert_eq!(one.untold(), 600, "another one was at it");
-        model.hear(&mut one, true);
+        assert_eq!(one.unmerged(), 600, "another one was at it");
+        model.merge(&mut one, true);
         assert_eq!(score(&model, 2, 0), before, "too few yet");
-        model.hear(&mut two, true);
+        model.merge(&mut two, true);
         let after = score(&model, 2, 0);
         assert!((0.55..0.62).contains(&after), "{after}");
-        assert_eq!((one.untold(), two.untold()), (0, 0));
+        assert_eq!((one.unmerged(), two.unmerged()), (0, 0));
         assert_eq!(
             one.reads, 600,
             "whoever looks at regular intervals goes by it"
@@ -537,31 +537,31 @@ mod tests {
     #[test]
     fn lru_has_no_more_than_is_cached() {
         let model = Model::new(2000);
-        let (mut one, mut two) = (Tally::new(1000), Tally::new(1000));
+        let (mut one, mut two) = (LocalStats::new(1000), LocalStats::new(1000));
         assert_eq!(model.ways(), 32, "nothing is known");
         one.cached = 500;
-        model.hear(&mut one, true);
+        model.merge(&mut one, true);
         assert_eq!(model.ways(), 16);
         // The instances now have unequal shares of the pages.
         (one.cached, two.cached) = (1150, 840);
-        model.hear(&mut one, true);
-        model.hear(&mut two, true);
+        model.merge(&mut one, true);
+        model.merge(&mut two, true);
         assert_eq!(model.ways(), 32, "full but for a little");
         (one.cached, two.cached) = (480, 360);
-        model.hear(&mut one, true);
-        model.hear(&mut two, true);
+        model.merge(&mut one, true);
+        model.merge(&mut two, true);
         assert_eq!(model.ways(), 14, "pages are larger than planned");
     }
 
     #[test]
     fn files_are_classed_by_what_becomes_of_their_pages() {
         let model = Model::new(1_000_000);
-        let mut tally = Tally::new(1000);
+        let mut stats = LocalStats::new(1000);
         let written = Seen { row: 8 | 1, way: 3 };
         for _ in 0..20 {
-            (0..1000).for_each(|_| _ = tally.read(FileId(1), Some(written)));
-            (0..1000).for_each(|_| _ = tally.read(FileId(2), Some(seen(1, 3))));
-            model.hear(&mut tally, true);
+            (0..1000).for_each(|_| _ = stats.read(FileId(1), Some(written)));
+            (0..1000).for_each(|_| _ = stats.read(FileId(2), Some(seen(1, 3))));
+            model.merge(&mut stats, true);
         }
         let class = |file| model.class(PageId::new(FileId(file), 0));
         assert_eq!([class(1), class(2), class(3)], [2, 0, 1]);
@@ -570,11 +570,11 @@ mod tests {
     #[test]
     fn pages_at_the_end_of_a_file_are_new_while_it_grows() {
         let model = Model::new(2000);
-        let mut tally = Tally::new(1000);
+        let mut stats = LocalStats::new(1000);
         let class = |page| model.class(PageId::new(FileId(1), page));
         let mut scores_are_made = || {
-            (0..LEAST_READS).for_each(|_| _ = tally.read(FileId(2), None));
-            model.hear(&mut tally, true);
+            (0..MIN_READS).for_each(|_| _ = stats.read(FileId(2), None));
+            model.merge(&mut stats, true);
         };
         let old = class(0);
         class(10_000);
@@ -591,30 +591,30 @@ mod tests {
     }
 
     #[test]
-    fn a_change_begins_when_lru_is_ahead_and_lasts_three_cache_sizes() {
+    fn change_begins_with_lru_lead_and_lasts_three_cache_sizes() {
         let model = Model::new(1000);
-        let mut tally = Tally::new(1000);
-        let tell = |tally: &mut Tally, recent, ours, full| {
-            (tally.compared, tally.recent, tally.ours) = (100, recent, ours);
-            (0..200).for_each(|_| _ = tally.read(FileId(1), None));
-            model.hear(tally, full);
+        let mut stats = LocalStats::new(1000);
+        let tell = |stats: &mut LocalStats, recent, ours, full| {
+            (stats.compared, stats.recent, stats.ours) = (100, recent, ours);
+            (0..200).for_each(|_| _ = stats.read(FileId(1), None));
+            model.merge(stats, full);
             model.changing()
         };
         for _ in 0..100 {
-            assert!(!tell(&mut tally, 52, 50, true), "within the slack");
+            assert!(!tell(&mut stats, 52, 50, true), "within the slack");
         }
-        assert!(!tell(&mut tally, 80, 50, true), "not for long enough");
-        assert!(!tell(&mut tally, 20, 50, true), "and it is behind again");
-        assert!(!tell(&mut tally, 80, 50, true));
-        assert!(!tell(&mut tally, 80, 50, false), "there is room");
-        assert!(!tell(&mut tally, 80, 50, true));
-        assert!(tell(&mut tally, 80, 50, true));
+        assert!(!tell(&mut stats, 80, 50, true), "not for long enough");
+        assert!(!tell(&mut stats, 20, 50, true), "and it is behind again");
+        assert!(!tell(&mut stats, 80, 50, true));
+        assert!(!tell(&mut stats, 80, 50, false), "there is room");
+        assert!(!tell(&mut stats, 80, 50, true));
+        assert!(tell(&mut stats, 80, 50, true));
         for _ in 0..14 {
-            assert!(tell(&mut tally, 0, 100, true));
+            assert!(tell(&mut stats, 0, 100, true));
         }
-        assert!(!tell(&mut tally, 80, 50, true), "3000 reads");
-        assert!(!tell(&mut tally, 80, 50, true), "counted anew");
-        assert!(tell(&mut tally, 80, 50, true));
-        assert!(!tell(&mut tally, 80, 50, false), "there is room");
+        assert!(!tell(&mut stats, 80, 50, true), "3000 reads");
+        assert!(!tell(&mut stats, 80, 50, true), "counted anew");
+        assert!(tell(&mut stats, 80, 50, true));
+        assert!(!tell(&mut stats, 80, 50, false), "there is room");
     }
 }

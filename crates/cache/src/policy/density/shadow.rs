@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::memory::{Mapped, Zeroable, in_pages};
+use crate::common::memory::{Mapped, Zeroable, in_pages};
 
 /// Tags of a set, most recently read first.
 pub(crate) const WAYS: usize = 32;
@@ -75,7 +75,7 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::mix64;
+    use crate::common::page::mix64;
 
     #[test]
     fn it_finds_what_lru_would() {
