@@ -10,6 +10,8 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+#[cfg(test)]
+mod canary_tests;
 pub mod change;
 mod cluster;
 pub mod command;
@@ -25,8 +27,6 @@ pub mod failure;
 mod files;
 mod interception;
 mod interruption;
-#[cfg(test)]
-mod left_out_tests;
 mod leftover;
 mod library;
 mod maintenance;

@@ -319,9 +319,9 @@ impl DataDirectory {
         };
         directory.superblock = system.superblock;
         directory.token = file.read();
-        let has_fine_stamps = file.has_fine_stamps() && !coherence::left_out!("fine-stamps");
+        let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
         CORE.files.use_fine_stamps(has_fine_stamps);
-        if coherence::left_out!("token-stays") {
+        if coherence::canary!("token-stays") {
             return directory;
         }
         if let Err(error) = file.replace() {
@@ -357,7 +357,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     let is_here = label.is_of(&file);
     let is_same_mount = is_here
         && (superblock_in(&file).ok() == Some(directory.superblock)
-            || coherence::left_out!("superblock"));
+            || coherence::canary!("superblock"));
     let restored = match is_same_mount || !recovers {
         true => {
             image::discard(owner);

@@ -1,6 +1,6 @@
 //! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
 //!
-//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](notes::ring), at
+//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](crate::trace::ring), at
 //! submission. They do so whether the cache serves a read or not, and whether the extension is on or off. A client drains
 //! the ring through the SQL function `bpe_report()`:
 //!
@@ -31,10 +31,10 @@ use serde_json::{Value, json};
 
 use crate::controller;
 use crate::linux::Linux;
-use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings;
+use crate::trace::ring::{RECORD_BYTES, Ring};
 
 /// Capacity of the ring, events. At 16 bytes each it determines the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;

@@ -23,7 +23,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::settings;
 use crate::table_name::{self, TableName};
-use coherence::treatment::{Judge, Treatment};
+use coherence::file_rule::{Judge, Treatment};
 
 /// Maximum number of unused rules that a warning names.
 const MOST_WARNED: usize = 5;

@@ -7,11 +7,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use crate::aio::requests::{Vector, vector_bytes};
+use crate::core::requests::{Vector, vector_bytes};
 use crate::files::DataFile;
+use crate::page_request::End;
 use crate::process::{CORE, KNOWN};
 use crate::switch::Mode;
-use crate::target::End;
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]
@@ -61,7 +61,7 @@ pub fn seen() -> bool {
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
     KNOWN.uses_io_uring.store(true, Ordering::Relaxed);
-    if !mode.follows() || coherence::left_out!("rings") {
+    if !mode.follows() || coherence::canary!("rings") {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_is_recorded_is_read_out_of_the_requests() {
         let _turn = crate::process::UNDER_TEST.lock();
-        let ring = std::sync::Arc::new(crate::notes::ring::Ring::new(16));
+        let ring = std::sync::Arc::new(crate::trace::ring::Ring::new(16));
         CORE.notes.note_into(Some(std::sync::Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
         let mode = CORE.switch().mode();

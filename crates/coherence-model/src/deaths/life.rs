@@ -47,7 +47,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     calls::install()?;
     #[cfg(debug_assertions)]
     if options.minutes {
-        bpe_plugin::hold_up::AT.get_or_init(|| kernel::hold_up);
+        bpe_plugin::sync_point::AT.get_or_init(|| kernel::hold_up);
     }
     let log = OpenOptions::new()
         .create(true)

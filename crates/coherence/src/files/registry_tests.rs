@@ -3,8 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::hold_up::meanwhile as at;
-use crate::machine_for_tests::{self, Machine};
+use crate::testing::os_for_tests::{self, Machine};
+use crate::testing::sync_point::meanwhile as at;
 
 /// Data files of a server when tracking begins.
 struct Server {
@@ -16,7 +16,7 @@ impl Server {
     fn new() -> Server {
         let server = Server {
             folder: tempfile::tempdir().unwrap(),
-            files: &machine_for_tests::core().files,
+            files: &os_for_tests::core().files,
         };
         assert!(server.files.switch.start_tracking(|| ()));
         server

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::guard::{guarded, import};
-use crate::aio::{self, IoEvent, Iocb, Submission};
+use crate::async_io::{self, IoEvent, Iocb, Submission};
 use crate::controller;
 use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};
@@ -165,7 +165,7 @@ fn harvest(
         let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
         let slice = CORE
             .may_be_late(settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0)
-            .then_some(aio::SLICE);
+            .then_some(async_io::SLICE);
         let wait = left.into_iter().chain(slice).min();
         let last = left.is_some() && wait == left;
         let got = match wait {

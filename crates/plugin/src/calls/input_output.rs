@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::guard::{Once, guarded, import};
-use crate::aio::requests::vector_bytes;
+use crate::core::requests::vector_bytes;
 use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread};

@@ -103,8 +103,7 @@ unsafe fn around_open(
             .filter(|stat| stat.is_regular)
             // A tracked file may be opened under any name. The rules must know every writable descriptor.
             .filter(|stat| {
-                named
-                    || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
+                named || CORE.files.of_inode(stat).is_some() && !coherence::canary!("second-names")
             });
         if let Some(stat) = followed {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
