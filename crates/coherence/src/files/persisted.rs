@@ -2,7 +2,8 @@
 
 use cache::Extension;
 
-use super::{DataFile, Files};
+use super::data_file::DataFile;
+use super::registry::Files;
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::Ordering;
 use crate::restart::manifest::{PersistedFile, Recovery};

@@ -5,10 +5,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering as Order;
 
-use super::*;
+use super::data_file::*;
+use super::registry::*;
 use crate::core::Core;
-use crate::restart::manifest::{Head, Memory, Recovery};
-use crate::restart::stamp::has_fraction;
+use crate::platform::os::Os as _;
+use crate::restart::manifest::{Head, Manifest, Memory, Record, Recovery, Rejection};
+use crate::restart::stamp::{change_stamp, has_fraction};
 #[cfg(debug_assertions)]
 use crate::testing::canary::{leave_out, noticed};
 use crate::testing::os_for_tests::{self, Machine};

@@ -1,8 +1,13 @@
 //! The descriptor table and the registry with late threads and changed clocks.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
-use super::*;
+use super::data_file::*;
+use super::descriptor_table::*;
+use super::registry::*;
+use crate::platform::os::Os as _;
+use crate::platform::sync::Ordering;
 use crate::testing::os_for_tests::{self, Machine};
 use crate::testing::sync_point::meanwhile as at;
 
@@ -139,7 +144,7 @@ fn a_descriptor_whose_file_was_asked_about_for_long_is_looked_up_again() {
     let fd = one.as_raw_fd();
     let stat = files.os.stat(fd).unwrap();
     files.attach(fd, &stat, b"a.ibd", Attach::Found);
-    let object = file_of(files.table[fd as usize].load(Ordering::SeqCst)).unwrap();
+    let object = file_of(files.table.slots[fd as usize].load(Ordering::SeqCst)).unwrap();
     let other_fd = other.as_raw_fd();
     at("prove, asked", move || {
         let stat = files.os.stat(other_fd).unwrap();
@@ -147,7 +152,7 @@ fn a_descriptor_whose_file_was_asked_about_for_long_is_looked_up_again() {
             files.forget_all();
             files.os.let_pass(2 * REST);
             files.attach(other_fd, &stat, b"b.ibd", Attach::Found);
-            let entry = files.table[other_fd as usize].load(Ordering::SeqCst);
+            let entry = files.table.slots[other_fd as usize].load(Ordering::SeqCst);
             if std::ptr::eq(file_of(entry).unwrap(), object) {
                 break;
             }
@@ -162,7 +167,7 @@ fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     let one = server.file("a.ibd");
     let fd = one.as_raw_fd();
     let is_marked = || {
-        server.files.table[fd as usize]
+        server.files.table.slots[fd as usize]
             .load(Ordering::SeqCst)
             .addr()
             & FOUND
@@ -189,7 +194,7 @@ fn a_descriptor_that_was_found_and_closed_unseen_is_forgotten_when_its_file_is_o
     server.open(&one, Attach::Found);
     drop(one);
     let file = server.open(&second, OPENED);
-    assert!(server.files.registered(second.as_raw_fd()) && !server.files.registered(fd));
+    assert!(server.files.is_registered(second.as_raw_fd()) && !server.files.is_registered(fd));
     assert_eq!(server.files.descriptor_of(file), Some(second.as_raw_fd()));
 }
 
