@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
+use crate::core::requests::PREAD;
 use crate::read_write::read_write_tests::Served;
 
 const PAGE: usize = 16384;

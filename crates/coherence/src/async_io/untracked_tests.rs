@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::*;
+use crate::core::requests::{PREAD, PWRITE, PWRITEV, Vector};
 use crate::read_write::read_write_tests::{Served, page};
 
 const PAGE: usize = 16384;
