@@ -114,4 +114,4 @@ impl<T> Mutex<T> {
 
 /// As in `crates/coherence/src/platform/sync.rs`.
 #[derive(Default)]
-pub struct Alone<T>(pub T);
+pub struct CachePadded<T>(pub T);

@@ -7,7 +7,7 @@ use parking_lot::Mutex as Plain;
 
 use super::kernel::Kernel;
 use super::seen;
-use crate::control::controller::{Built, Engine, Event, Host, Layout, Told};
+use crate::control::controller::{Built, Engine, Event, Host, Layout, LogEvent};
 use crate::core::Core;
 use crate::platform::sync::{AtomicU32, Mutex, Ordering};
 use crate::switch::Active;
@@ -196,7 +196,7 @@ impl Host for Process {
         self.core.os().step();
     }
 
-    fn tell(&self, _: Told<Size>) {}
+    fn tell(&self, _: LogEvent<Size>) {}
 
     fn watch(&self, (): &mut (), _: Option<u32>, _: impl Fn(Event<Size, Engine>)) {}
 }

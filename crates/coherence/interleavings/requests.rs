@@ -120,7 +120,7 @@ impl World {
             .core
             .harvested(&mut events, &submit, || unreachable!("nothing panics"));
         events[..kept].iter().for_each(|event| self.tell(event));
-        if let Some(event) = self.core.give_up(CONTEXT, 8, &submit) {
+        if let Some(event) = self.core.expire_reads(CONTEXT, 8, &submit) {
             self.tell(&event);
         }
     }

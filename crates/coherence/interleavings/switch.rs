@@ -81,7 +81,7 @@ fn what_is_left_is_followed() {
     for thread in threads {
         thread.join().expect("no thread panics");
     }
-    let is_followed = switch.mode().follows();
+    let is_followed = switch.mode().tracks();
     assert!(
         is_followed || !manifest.is_followed(),
         "the next process takes over what nobody has followed"

@@ -233,7 +233,7 @@ impl World {
         let mode = || self.core.switch().mode();
         for _ in 0..3 {
             assert!(!mode().is_active(), "hooks serve after a panic");
-            let follows = mode().follows() && self.controller().when_free(|| mode().follows());
+            let follows = mode().tracks() && self.controller().when_free(|| mode().tracks());
             assert!(!follows, "hooks are at work after a panic");
         }
     }
@@ -252,12 +252,13 @@ impl World {
         let mode = self.core.switch().mode();
         let offset = (page * LENGTH) as i64;
         let result = self.guarded(real, |real| {
-            let file = if mode.looks_at_reads() || mode.records() {
+            let file = if mode.handles_reads() || mode.records() {
                 self.core.files.of_descriptor(fd)
             } else {
                 None
             };
-            let target = file.and_then(|file| self.core.target_of_read(mode, file, LENGTH, offset));
+            let target =
+                file.and_then(|file| self.core.page_of_request(mode, file, LENGTH, offset));
             match target {
                 // SAFETY: as above.
                 Some(target) => unsafe { self.core.read(mode, target, start, LENGTH, real) },
@@ -415,9 +416,9 @@ impl World {
             return;
         };
         let look = || {
-            let before = file.at_rest();
-            let looks = self.core.files.looks(file);
-            (before.filter(|_| file.at_rest() == before), looks)
+            let before = file.idle_changes();
+            let looks = self.core.files.stat_of(file);
+            (before.filter(|_| file.idle_changes() == before), looks)
         };
         let (first, second) = (look(), look());
         if let (Some(first_rest), Some(second_rest)) = (first.0, second.0) {

@@ -147,8 +147,8 @@ impl Leaving {
 fn stop_cleanly() -> Result<Token, String> {
     let manifest = CORE.switch().manifest().ok_or("nothing is kept")?;
     // InnoDB has waited for all of its requests.
-    CORE.end_unseen(Duration::ZERO);
-    if !CORE.files.are_at_rest() {
+    CORE.end_unobserved_writes(Duration::ZERO);
+    if !CORE.files.are_idle() {
         return Err("a change of a data file is in flight".into());
     }
     let latest = manifest.latest_stamp();

@@ -134,7 +134,7 @@ pub fn summary() -> Value {
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let cache = &totals.cache;
-    let (kept_out, bytes_kept_out) = kept_out();
+    let (excluded_accesses, bytes_kept_out) = excluded_accesses();
     let quantiles = |of: &HistogramSnapshot| json!({ "p50": of.quantile(0.50), "p95": of.quantile(0.95), "p99": of.quantile(0.99) });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -155,7 +155,7 @@ pub fn summary() -> Value {
         "size": settings::Settings::current().size,
         "tables": settings::text_of(&KNOWN.tables.text),
         "tables_error": KNOWN.tables.wrong(),
-        "kept_out": kept_out,
+        "kept_out": excluded_accesses,
         "bytes_kept_out": bytes_kept_out,
         "instances": totals.instances,
         "hits": cache.hits,
@@ -269,11 +269,11 @@ pub fn devices() -> Value {
 }
 
 /// Page reads and writes that bypassed the cache because of table rules since the server started, and their bytes.
-pub fn kept_out() -> (u64, u64) {
-    let treatments = &CORE.files.treatments;
+pub fn excluded_accesses() -> (u64, u64) {
+    let rules = &CORE.files.rules;
     (
-        treatments.pages.load(Ordering::Relaxed),
-        treatments.bytes.load(Ordering::Relaxed),
+        rules.pages.load(Ordering::Relaxed),
+        rules.bytes.load(Ordering::Relaxed),
     )
 }
 
@@ -312,7 +312,7 @@ pub fn file_table() -> Value {
                 "cached_pages": pages,
                 "cached_bytes": pages * u64::from(file.page_size()),
                 "rule": KNOWN.tables.rule_of(table.as_ref()),
-                "kept_out": file.kept_out.load(Ordering::Relaxed),
+                "kept_out": file.excluded_accesses.load(Ordering::Relaxed),
             })
         })
         .collect()
@@ -327,7 +327,7 @@ pub fn rules() -> Value {
             table: table_name::of_path(&file.name()),
             hits: file.hits.load(Ordering::Relaxed),
             misses: file.misses.load(Ordering::Relaxed),
-            kept_out: file.kept_out.load(Ordering::Relaxed),
+            excluded_accesses: file.excluded_accesses.load(Ordering::Relaxed),
             cached_pages,
         })
         .collect();

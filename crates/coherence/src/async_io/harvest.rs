@@ -94,18 +94,18 @@ impl<O: Os> Core<O> {
         };
         if let Some(target) = again {
             let request = event.request as *mut Iocb;
-            if self.submit_own(request, target, context, timed, submit) {
+            if self.resubmit_original(request, target, context, timed, submit) {
                 return false;
             }
             let started = Instant::now();
-            self.read_instead(event, &words, length);
+            self.read_original(event, &words, length);
             self.count_data_read_of(words.fd, started, timed);
         }
         true
     }
 
     /// Whether reads may become overdue while a harvester waits. `bounded`: a cache disk must answer in time.
-    pub fn may_be_late(&self, bounded: bool) -> bool {
+    pub fn may_expire(&self, bounded: bool) -> bool {
         // In bypass too: a harvester that waits when bypass ends must handle the reads that follow.
         self.requests.expects_tags() || bounded && self.switch().mode().is_active()
     }

@@ -8,7 +8,7 @@
 //! extension was switched on would take completions past them. So requests are tracked only on *armed* contexts: a harvester
 //! has entered them through the hook since then. On other contexts reads pass unmodified. A write on such a context drops the
 //! pages it touches, and blocks the admission of reads of these pages. The block ends when the end of the write is observed,
-//! when the server reuses the request, or after [`UNSEEN`]. Reason: MariaDB overwrites a freed page with zeros while it may
+//! when the server reuses the request, or after [`UNOBSERVED_TIMEOUT`]. Reason: MariaDB overwrites a freed page with zeros while it may
 //! read it ahead, and the kernel may execute the read first.
 //!
 //! A read that the cache disk does not answer in time is given up: [`timeout`]. A server's thread must not wait for that disk inside
@@ -27,10 +27,10 @@ use std::time::Duration;
 use crate::switch::Mode;
 
 pub use crate::core::requests::{IoEvent, Iocb};
-pub use timeout::SLICE;
+pub use timeout::MAX_HARVEST_WAIT;
 
 /// How long a write counts as in flight if its end may have passed unobserved.
-pub const UNSEEN: Duration = Duration::from_secs(60);
+pub const UNOBSERVED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Mode and context of a submission.
 #[derive(Clone, Copy)]

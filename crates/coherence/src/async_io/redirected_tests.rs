@@ -13,7 +13,7 @@ const CONTEXT: usize = 0x3_0000;
 struct Buffer([u8; PAGE]);
 
 #[test]
-fn the_kernel_reads_a_cached_page_from_its_place_in_the_cache_file() {
+fn redirected_read_gets_page_from_cache_file() {
     let served = Served::new();
     served.core.requests.disarm_all();
     for number in [3, 4] {

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::core::Core;
-use crate::core::page_request::Target;
+use crate::core::page_request::PageRequest;
 use crate::core::requests::{IoEvent, Iocb, Purpose, Request, Words};
 use crate::platform::os::{Errno, Os};
 use crate::platform::sync::Instant;
@@ -15,16 +15,16 @@ pub type Submit<'a> = &'a dyn Fn(usize, *mut Iocb) -> c_int;
 impl<O: Os> Core<O> {
     /// Submits the server's original request to its own context, in place of a redirected one. Returns whether the kernel accepted
     /// it; the server's event is then that of this request. The caller must hold no lock.
-    pub(super) fn submit_own(
+    pub(super) fn resubmit_original(
         &'static self,
         request: *mut Iocb,
-        target: Target,
+        target: PageRequest,
         context: usize,
         timed: Option<Timed>,
         submit: Submit<'_>,
     ) -> bool {
         // SAFETY: the server waits for this request and does not touch it, because it got no event for it.
-        self.follow_own(unsafe { &*request }, target, context, timed);
+        self.track_original(unsafe { &*request }, target, context, timed);
         let taken = submit(context, request) == 1;
         if !taken {
             drop(self.requests.take(request as usize)); // only a read, so there is nothing to undo
@@ -33,10 +33,10 @@ impl<O: Os> Core<O> {
     }
 
     /// Tracks a fallback read of the data file. The read is correct without tracking too.
-    pub(super) fn follow_own(
+    pub(super) fn track_original(
         &'static self,
         iocb: &Iocb,
-        target: Target,
+        target: PageRequest,
         context: usize,
         timed: Option<Timed>,
     ) {
@@ -66,7 +66,7 @@ impl<O: Os> Core<O> {
             epoch: active.epoch,
             pending: Some(pending),
         };
-        drop(self.follow(iocb, request));
+        drop(self.track(iocb, request));
     }
 
     /// Counts a fallback read.
@@ -86,7 +86,7 @@ impl<O: Os> Core<O> {
     }
 
     /// Makes the fallback read synchronously.
-    pub(super) fn read_instead(&'static self, event: &mut IoEvent, words: &Words, length: usize) {
+    pub(super) fn read_original(&'static self, event: &mut IoEvent, words: &Words, length: usize) {
         // SAFETY: the server's own read, with its own arguments.
         let result = unsafe {
             self.os()
@@ -99,8 +99,8 @@ impl<O: Os> Core<O> {
     }
 
     /// Tracks a request until it is harvested. Returns it if too many are tracked.
-    pub(super) fn follow(&'static self, iocb: &Iocb, request: Request) -> Option<Request> {
-        match self.requests.follow(iocb, request) {
+    pub(super) fn track(&'static self, iocb: &Iocb, request: Request) -> Option<Request> {
+        match self.requests.track(iocb, request) {
             Ok(left_over) => {
                 // Its completion passed unobserved. It stays pending until its write has ended.
                 if let Some(Request {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Submission;
 use crate::core::Core;
-use crate::core::page_request::End;
+use crate::core::page_request::Completion;
 use crate::core::requests::{
     Iocb, PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, vector_bytes,
 };
@@ -26,10 +26,10 @@ impl<O: Os> Core<O> {
         again: impl FnOnce() -> c_int,
     ) -> c_int {
         let Submission { mode, context, .. } = by;
-        if !mode.follows() {
+        if !mode.tracks() {
             return real();
         }
-        self.requests.see();
+        self.requests.note_use();
         let context = (mode.is_active() && self.requests.is_armed(context)).then_some(context);
         let mut redirected = false;
         let mut tagged = Vec::new();
@@ -40,14 +40,14 @@ impl<O: Os> Core<O> {
             if let Some(iocb) = unsafe { request.as_mut() } {
                 // No file is looked up for a request that needs no handling.
                 let concerned = match iocb.opcode {
-                    PREAD => context.is_some() && by.mode.looks_at_reads() || mode.records(),
+                    PREAD => context.is_some() && by.mode.handles_reads() || mode.records(),
                     opcode => opcode == PWRITE || opcode == PWRITEV,
                 };
                 let file = concerned.then(|| self.files.of_descriptor(iocb.fd));
                 if let Some(file) = file.flatten() {
                     if mode.records() {
                         // SAFETY: as above.
-                        unsafe { self.note_write(iocb, file) };
+                        unsafe { self.record_write(iocb, file) };
                     }
                     if iocb.opcode != PREAD && written.last().is_none_or(|last| last.0 != iocb.fd) {
                         written.push((iocb.fd, file));
@@ -110,12 +110,12 @@ impl<O: Os> Core<O> {
         context: Option<usize>,
     ) -> bool {
         match (iocb.opcode, context) {
-            (PREAD, Some(context)) if by.mode.looks_at_reads() => {
+            (PREAD, Some(context)) if by.mode.handles_reads() => {
                 return self.prepare_read(by.mode, iocb, file, context);
             }
             (PREAD, _) if by.mode.records() => {
                 // Only recorded; passes unmodified.
-                let _ = self.target_of_read(by.mode, file, iocb.length as usize, iocb.offset);
+                let _ = self.page_of_request(by.mode, file, iocb.length as usize, iocb.offset);
             }
             (PWRITE, _) => self.prepare_write(iocb, file, iocb.length as usize, context),
             (PWRITEV, _) => {
@@ -133,20 +133,20 @@ impl<O: Os> Core<O> {
     ///
     /// # Safety
     /// A write must be one that the server is about to submit, with its buffer.
-    unsafe fn note_write(&'static self, iocb: &Iocb, file: &DataFile) {
+    unsafe fn record_write(&'static self, iocb: &Iocb, file: &DataFile) {
         match iocb.opcode {
             PWRITE if iocb.length != 0 => {
                 let length = iocb.length as usize;
                 // SAFETY: the caller's promise.
                 let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };
-                self.notes
-                    .note_write(file, Some(bytes), length, iocb.offset);
+                self.trace
+                    .record_write(file, Some(bytes), length, iocb.offset);
             }
             PWRITEV => {
                 // SAFETY: the server's own vector.
                 let length =
                     unsafe { vector_bytes(iocb.buffer as *const Vector, iocb.length as c_int) };
-                self.notes.note_write(file, None, length, iocb.offset);
+                self.trace.record_write(file, None, length, iocb.offset);
             }
             _ => {}
         }
@@ -159,7 +159,7 @@ impl<O: Os> Core<O> {
         file: &'static DataFile,
         context: usize,
     ) -> bool {
-        let Some(target) = self.target_of_read(mode, file, iocb.length as usize, iocb.offset)
+        let Some(target) = self.page_of_request(mode, file, iocb.length as usize, iocb.offset)
         else {
             return false;
         };
@@ -226,7 +226,7 @@ impl<O: Os> Core<O> {
             epoch: active.epoch,
             pending: Some(pending),
         };
-        match (self.follow(iocb, request), redirected) {
+        match (self.track(iocb, request), redirected) {
             (None, Some(redirected)) => {
                 let data = tag.unwrap_or(words.data);
                 Words { data, ..redirected }.restore(iocb);
@@ -253,14 +253,16 @@ impl<O: Os> Core<O> {
         let pending = context
             .filter(|_| guard.is_some())
             .and_then(|context| self.requests.begin(self.switch(), context));
-        let end = pending.as_ref().map_or(End::Perhaps, |_| End::Seen);
+        let end = pending
+            .as_ref()
+            .map_or(Completion::MaybeObserved, |_| Completion::Observed);
         let Some(write) = self.begin_write(file, length, iocb.offset, end) else {
             return;
         };
         let request = Request {
             purpose: Purpose::Write(write),
             context: context.unwrap_or(0),
-            submitted: (end == End::Perhaps).then(Instant::now),
+            submitted: (end == Completion::MaybeObserved).then(Instant::now),
             timed: None,
             words: Words::of(iocb),
             length: Request::length_of(length as u64),
@@ -270,7 +272,7 @@ impl<O: Os> Core<O> {
         if let Some(Request {
             purpose: Purpose::Write(write),
             ..
-        }) = self.follow(iocb, request)
+        }) = self.track(iocb, request)
         {
             // Not tracked after all: the pages are dropped and their generations incremented.
             self.finish_write(write, None, None);
@@ -278,7 +280,7 @@ impl<O: Os> Core<O> {
     }
 
     /// Ends writes that are older than `after` and whose end may have passed unobserved. Call periodically.
-    pub fn end_unseen(&'static self, after: Duration) {
+    pub fn end_unobserved_writes(&'static self, after: Duration) {
         for shard in self.requests.shards() {
             let is_old = |request: &Request| {
                 matches!(request.purpose, Purpose::Write(_))

@@ -10,26 +10,26 @@ use std::time::Duration;
 
 use super::reissue::Submit;
 use crate::core::Core;
-use crate::core::page_request::Target;
+use crate::core::page_request::PageRequest;
 use crate::core::requests::{Abandoned, CONTEXTS, IoEvent, Iocb, Purpose, Request, Words};
 use crate::platform::os::Os;
 use crate::platform::sync::{Instant, Ordering};
 use crate::switch::control_group::Timed;
 
 /// Maximum time that a harvester waits in the kernel while a read may become overdue.
-pub const SLICE: Duration = Duration::from_millis(100);
+pub const MAX_HARVEST_WAIT: Duration = Duration::from_millis(100);
 /// Minimum interval between two searches of a context's requests, milliseconds.
-const LOOK_EVERY: u64 = 20;
+const SEARCH_INTERVAL: u64 = 20;
 /// Time limit of one pass that replaces overdue reads. The harvester harvests again after it.
-const PASS: Duration = Duration::from_millis(20);
+const PASS_LIMIT: Duration = Duration::from_millis(20);
 
 /// A read that was removed from the requests and is not yet answered to the server.
-struct Late {
+struct OverdueRead {
     key: usize,
     /// The server's values.
     words: Words,
     length: usize,
-    target: Target,
+    target: PageRequest,
     timed: Option<Timed>,
 }
 
@@ -59,7 +59,7 @@ impl<O: Os> Core<O> {
     fn is_due(&'static self, number: usize, now: u64) -> bool {
         let looked = self.requests.looked[number].load(Ordering::Relaxed);
         // A context that was never searched is due.
-        let due = looked == 0 || now >= looked + LOOK_EVERY;
+        let due = looked == 0 || now >= looked + SEARCH_INTERVAL;
         if due {
             self.requests.looked[number].store(now.max(1), Ordering::Relaxed);
         }
@@ -68,7 +68,7 @@ impl<O: Os> Core<O> {
 
     /// Gives up the overdue reads of a context, and submits the server's own reads in their place. A read that the kernel does not
     /// accept is made synchronously, and its event returned. Only one per call, so that others do not wait for many.
-    pub fn give_up(
+    pub fn expire_reads(
         &'static self,
         context: usize,
         room: usize,
@@ -83,12 +83,12 @@ impl<O: Os> Core<O> {
             return None;
         }
         // Limited, because the kernel may execute the server's own read synchronously, for example in a file without direct I/O.
-        while begun.elapsed() < PASS {
-            let late = self.abandon(context)?;
+        while begun.elapsed() < PASS_LIMIT {
+            let late = self.remove_overdue(context)?;
             // SAFETY: the server waits for this request and does not touch it, because it got no event for it.
             late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
             let request = late.key as *mut Iocb;
-            if self.submit_own(request, late.target, context, late.timed, submit) {
+            if self.resubmit_original(request, late.target, context, late.timed, submit) {
                 continue;
             }
             let started = Instant::now();
@@ -98,7 +98,7 @@ impl<O: Os> Core<O> {
                 result: 0,
                 result2: 0,
             };
-            self.read_instead(&mut event, &late.words, late.length);
+            self.read_original(&mut event, &late.words, late.length);
             self.count_data_read_of(late.words.fd, started, late.timed);
             self.requests.looked[number].store(0, Ordering::Relaxed); // there may be more
             return Some(event);
@@ -108,7 +108,7 @@ impl<O: Os> Core<O> {
     }
 
     /// Removes an overdue read of a context from the requests.
-    fn abandon(&'static self, context: usize) -> Option<Late> {
+    fn remove_overdue(&'static self, context: usize) -> Option<OverdueRead> {
         let mut abandoned = self.requests.abandoned.lock();
         for shard in self.requests.shards() {
             let mut shard = shard.lock();
@@ -147,7 +147,7 @@ impl<O: Os> Core<O> {
                     },
                 );
             }
-            return Some(Late {
+            return Some(OverdueRead {
                 key,
                 words: request.words,
                 length: request.length as usize,

@@ -14,7 +14,7 @@ use crate::async_io::{Iocb, Submission};
 use crate::core::requests::{PREAD, is_tag};
 use crate::files::Attach;
 use crate::switch::Bypass;
-use crate::testing::os_for_tests::{self, Machine};
+use crate::testing::os_for_tests::{self, TestOs};
 
 const PAGE: usize = 16384;
 const PAGES: u32 = 8;
@@ -32,7 +32,7 @@ fn page(number: u32) -> [u8; PAGE] {
 
 /// A data file whose pages are all on the cache disk.
 struct Cached {
-    core: &'static Core<Machine>,
+    core: &'static Core<TestOs>,
     file: File,
     _folder: tempfile::TempDir,
 }
@@ -112,7 +112,7 @@ impl Drop for Cached {
     }
 }
 
-fn by(core: &Core<Machine>, context: usize) -> Submission {
+fn by(core: &Core<TestOs>, context: usize) -> Submission {
     Submission {
         mode: core.switch().mode(),
         context,
@@ -123,10 +123,10 @@ fn no_panic() {
     unreachable!("nothing panics here");
 }
 
-fn target(core: &'static Core<Machine>, file: &File, number: u32) -> Option<Target> {
+fn target(core: &'static Core<TestOs>, file: &File, number: u32) -> Option<PageRequest> {
     let offset = i64::from(number) * PAGE as i64;
     let known = core.files.of_descriptor(file.as_raw_fd())?;
-    core.target_of_read(core.switch().mode(), known, PAGE, offset)
+    core.page_of_request(core.switch().mode(), known, PAGE, offset)
 }
 
 /// A request, and its values before the submission.
@@ -182,7 +182,7 @@ fn taken(_: usize, _: *mut Iocb) -> i32 {
 }
 
 #[test]
-fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
+fn overdue_reads_of_each_context_are_reissued_together() {
     let Some(cached) = Cached::new() else { return };
     let mut buffers = vec![Buffer([0; PAGE]); 4];
     let (first, second) = buffers.split_at_mut(3);
@@ -201,7 +201,8 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
     // At once: no thread has waited for the first context, and handling it does not delay the second. A pass that stalled
     // leaves the rest to the next, which is due then.
     for context in [CONTEXTS[0], CONTEXTS[1]] {
-        (0..MOST_PASSES).for_each(|_| assert!(cached.core.give_up(context, 8, &make).is_none()));
+        (0..MOST_PASSES)
+            .for_each(|_| assert!(cached.core.expire_reads(context, 8, &make).is_none()));
     }
     let mut made = made.into_inner();
     made.sort_unstable();
@@ -235,12 +236,13 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
     let mut seen = Vec::new();
     for _ in &sent {
-        let event = (0..MOST_PASSES).find_map(|_| cached.core.give_up(CONTEXTS[0], 8, &refuse));
+        let event =
+            (0..MOST_PASSES).find_map(|_| cached.core.expire_reads(CONTEXTS[0], 8, &refuse));
         let event = event.expect("one more");
         assert_eq!(event.result, PAGE as i64);
         seen.push(event.data);
     }
-    assert!(cached.core.give_up(CONTEXTS[0], 8, &refuse).is_none());
+    assert!(cached.core.expire_reads(CONTEXTS[0], 8, &refuse).is_none());
     seen.sort_unstable();
     assert_eq!(seen, [1001, 1002, 1003]);
     for (number, buffer) in (1..).zip(&buffers) {
@@ -261,7 +263,7 @@ fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
     std::thread::sleep(Duration::from_millis(5));
     let core = cached.core;
     crate::testing::sync_point::meanwhile("harvested", move || {
-        (0..MOST_PASSES).for_each(|_| assert!(core.give_up(CONTEXTS[0], 8, &taken).is_none()));
+        (0..MOST_PASSES).for_each(|_| assert!(core.expire_reads(CONTEXTS[0], 8, &taken).is_none()));
     });
     let mut late = [sent.event(sent.tag, PAGE as i64)];
     assert_eq!(cached.core.harvested(&mut late, &taken, no_panic), 0);
@@ -328,7 +330,7 @@ fn reads_under_way_outlive_every_change_of_bypass() {
     // Redirected, and answered in bypass.
     let sent = Sent::new(&cached, CONTEXTS[0], 1, buffer);
     uses(Bypass::On, false);
-    assert!(cached.core.may_be_late(true));
+    assert!(cached.core.may_expire(true));
     let mut answer = [sent.event(sent.tag, 0)];
     assert_eq!(
         cached.core.harvested(&mut answer, &taken, no_panic),
@@ -341,7 +343,7 @@ fn reads_under_way_outlive_every_change_of_bypass() {
     // In bypass it passes unmodified.
     let mut iocb = cached.request(2, other);
     let list = [&raw mut *iocb];
-    let submit = |core: &'static Core<Machine>| {
+    let submit = |core: &'static Core<TestOs>| {
         let by = by(core, CONTEXTS[0]);
         core.submit(by, &list, || 1, || 1)
     };

@@ -93,7 +93,7 @@ impl Overlapping {
 }
 
 #[test]
-fn what_is_read_during_a_write_is_not_kept_until_the_write_has_ended() {
+fn read_during_untracked_write_is_not_admitted() {
     for learned in [true, false] {
         let mut overlapping = Overlapping::new(learned);
         assert!(!overlapping.is_kept(), "the write is under way");
@@ -117,9 +117,15 @@ fn a_write_has_ended_when_its_request_is_used_anew() {
 fn a_write_whose_end_is_not_seen_is_given_up_after_a_while() {
     for learned in [true, false] {
         let overlapping = Overlapping::new(learned);
-        overlapping.served.core.end_unseen(Duration::from_secs(60));
+        overlapping
+            .served
+            .core
+            .end_unobserved_writes(Duration::from_secs(60));
         assert!(!overlapping.is_kept());
-        overlapping.served.core.end_unseen(Duration::ZERO);
+        overlapping
+            .served
+            .core
+            .end_unobserved_writes(Duration::ZERO);
         assert!(overlapping.is_kept());
     }
 }

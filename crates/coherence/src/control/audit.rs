@@ -13,7 +13,7 @@
 //!   changing it, it is cached again after `LONGEST`.
 //!
 //! The audit compares only the kernel's values of a file with each other, never with a clock, so the clock of a file server does
-//! no harm. It skips a file with a change in flight ([`DataFile::at_rest`]).
+//! no harm. It skips a file with a change in flight ([`DataFile::idle_changes`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub const LONGEST: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(900)
 };
 /// Passes of one round over all files: a minute, for any number of files. A file is remembered after two or three rounds.
-const LOOKS_A_ROUND: usize = 6;
+const PASSES_PER_ROUND: usize = 6;
 /// Minimum number of files in one pass.
 const AT_A_TIME: usize = 256;
 /// Time limit for further files: 0.5 % of a processor. Cost of one file: about 1 µs, on a file server much more.
@@ -219,7 +219,7 @@ impl<O: Os> Audit<O> {
                 if matches!(suspicion.stage, Stage::Damaged)
                     && !self.core.damage.is_of(file.owner, file.id())
                 {
-                    file.replace_contents();
+                    file.assign_new_id();
                     suspicion.stage = Stage::Cleared(now);
                 }
                 let Stage::Cleared(since) = &mut suspicion.stage else {
@@ -314,7 +314,7 @@ impl<O: Os> Audit<O> {
             ));
             return None;
         }
-        file.replace_contents();
+        file.assign_new_id();
         suspicion.stage = Stage::Cleared(now);
         suspicion.listed.cleared(compared, now);
         known.watch = Watch::new(now);
@@ -339,7 +339,7 @@ struct Part {
 impl Part {
     fn of(files: usize) -> Part {
         Part {
-            files: files.div_ceil(LOOKS_A_ROUND).max(AT_A_TIME),
+            files: files.div_ceil(PASSES_PER_ROUND).max(AT_A_TIME),
             looked: 0,
         }
     }

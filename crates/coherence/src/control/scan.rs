@@ -89,14 +89,14 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::testing::os_for_tests::Machine;
+    use crate::testing::os_for_tests::TestOs;
 
     /// Whether a file that begins with these bytes is recognised as a tablespace.
     fn looks_like_one(bytes: &[u8], size: u64) -> bool {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file.set_len(size).unwrap();
-        data_file(&Machine::default(), file.as_raw_fd()).is_some()
+        data_file(&TestOs::default(), file.as_raw_fd()).is_some()
     }
 
     #[test]
@@ -124,6 +124,6 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_no_data_file() {
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(data_file(&Machine::default(), reader.as_raw_fd()).is_none());
+        assert!(data_file(&TestOs::default(), reader.as_raw_fd()).is_none());
     }
 }

@@ -10,10 +10,10 @@ use std::alloc::{Layout, alloc_zeroed};
 use cache::{Inspected, OfferOutcome, PageId, ReadTicket, Source};
 
 use crate::core::Core;
-use crate::core::page_request::Target;
+use crate::core::page_request::PageRequest;
 use crate::files::DataFile;
-use crate::files::file_rule::Treatment;
-use crate::page::fingerprint::{Print, Secret};
+use crate::files::file_rule::FileRule;
+use crate::page::fingerprint::{LeafFingerprint, Secret};
 use crate::page::header::header_page;
 use crate::platform::os::Os;
 use crate::switch::Active;
@@ -131,14 +131,14 @@ impl<O: Os> Core<O> {
         file: &'static DataFile,
         buffer: &mut RunBuffer,
     ) -> Option<Tablespace> {
-        let lent = self.files.lend(file)?;
+        let lent = self.files.lease(file)?;
         let head = &mut buffer.0.0[..HEAD];
-        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_still` detects it below.
+        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_valid` detects it below.
         let read = unsafe { self.os().read(lent.fd, head.as_mut_ptr(), HEAD, 0) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let is_head = read == Ok(HEAD) && header_page(head) == Some(0);
-        (is_head && self.files.is_still(file, &lent)).then(|| Tablespace {
+        (is_head && self.files.is_valid(file, &lent)).then(|| Tablespace {
             space: word(34),
             flags: word(54),
         })
@@ -151,7 +151,7 @@ impl<O: Os> Core<O> {
         page: u32,
         secret: &Secret,
         buffer: &mut RunBuffer,
-    ) -> Option<Print> {
+    ) -> Option<LeafFingerprint> {
         let guard = self.switch().active();
         let active = guard.as_ref()?;
         let bytes = buffer.0.0.get_mut(..file.page_size() as usize)?;
@@ -173,7 +173,7 @@ impl<O: Os> Core<O> {
                 return None;
             }
         }
-        Print::of(bytes, secret)
+        LeafFingerprint::of(bytes, secret)
     }
 
     /// Reads pages of a file in one read and offers them. `hot` is in ascending order and within [`RUN_BYTES`]. Returns `None` if
@@ -192,11 +192,11 @@ impl<O: Os> Core<O> {
         if !self.switch().mode().fills() || size == 0 || length > RUN_BYTES {
             return None;
         }
-        if file.treatment() == Treatment::Excluded || !self.may_load() {
+        if file.rule() == FileRule::Excluded || !self.may_load() {
             return None;
         }
         let id = file.cacheable()?;
-        let lent = self.files.lend(file)?;
+        let lent = self.files.lease(file)?;
         let mut warmed = Warmed::default();
         if active.extension.warm_room() < length as u64 {
             warmed.postponed = hot.len() as u64;
@@ -206,7 +206,7 @@ impl<O: Os> Core<O> {
         self.take_tickets(file, hot, &mut tickets);
         let offset = u64::from(first) * size as u64;
         let bytes = &mut buffer.0.0[..length];
-        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_still` detects it below.
+        // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_valid` detects it below.
         let read = unsafe {
             self.os()
                 .read(lent.fd, bytes.as_mut_ptr(), length, offset as i64)
@@ -218,14 +218,14 @@ impl<O: Os> Core<O> {
         }
         let read = read.unwrap_or(0).min(length);
         // A change of the whole file assigns another identity before it is submitted.
-        let unchanged = file.id() == id && self.may_load() && self.files.is_still(file, &lent);
+        let unchanged = file.id() == id && self.may_load() && self.files.is_valid(file, &lent);
         for (hot, ticket) in hot.iter().zip(tickets) {
             let from = (hot.page - first) as usize * size;
             let whole = unchanged && from + size <= read;
             let page = PageId::new(id, hot.page);
             let outcome = ticket.filter(|_| whole).and_then(|ticket| {
                 let bytes = &buffer.0.0[from..from + size];
-                self.offer_warm(active, Target { file, page }, bytes, ticket, hot.count)
+                self.offer_warm(active, PageRequest { file, page }, bytes, ticket, hot.count)
             });
             warmed.count(outcome);
         }
@@ -253,7 +253,7 @@ impl<O: Os> Core<O> {
     fn offer_warm(
         &self,
         active: &Active,
-        target: Target,
+        target: PageRequest,
         bytes: &[u8],
         ticket: ReadTicket,
         count: u8,

@@ -7,7 +7,7 @@ pub mod trace;
 
 use crate::core::damage::Damage;
 use crate::core::requests::Requests;
-use crate::core::trace::Notes;
+use crate::core::trace::Trace;
 use crate::files::{Files, Slot};
 use crate::platform::os::Os;
 use crate::switch::Switch;
@@ -17,7 +17,7 @@ use crate::switch::Switch;
 /// Never freed: requests in flight and server threads refer to it. Tests leak their instance.
 pub struct Core<O: 'static> {
     pub files: Files<O>,
-    pub notes: Notes,
+    pub trace: Trace,
     pub requests: Requests,
     pub damage: Damage,
 }
@@ -27,7 +27,7 @@ impl<O: Os> Core<O> {
     pub const fn new(os: O, table: &'static [Slot]) -> Core<O> {
         Core {
             files: Files::new(os, table),
-            notes: Notes::new(),
+            trace: Trace::new(),
             requests: Requests::new(),
             damage: Damage::new(),
         }

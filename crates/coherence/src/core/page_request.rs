@@ -9,14 +9,14 @@ use crate::switch::control_group::{self, Timed};
 
 /// A page of a tracked file.
 #[derive(Clone, Copy)]
-pub struct Target {
+pub struct PageRequest {
     /// The file.
     pub file: &'static DataFile,
     /// The page, under the file's identity when the request arrived.
     pub page: PageId,
 }
 
-impl Target {
+impl PageRequest {
     /// Starts to time a read of this page. Returns `None` while there is no control group.
     #[inline]
     pub fn timed(&self, mode: Mode) -> Option<Timed> {
@@ -30,13 +30,13 @@ impl Target {
 
 /// Whether the end of a write is observed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum Completion {
     /// Certainly, through [`finish_write`](crate::core::Core::finish_write).
-    Seen,
+    Observed,
     /// Possibly: the thread that waits for it may have begun to wait before the hook was active.
-    Perhaps,
+    MaybeObserved,
     /// Never.
-    Unseen,
+    Unobserved,
 }
 
 /// A write in flight.
@@ -54,7 +54,7 @@ pub enum Write {
         /// The page was cached.
         was_cached: bool,
         /// Whether the end of the write is observed.
-        end: End,
+        completion: Completion,
     },
     /// Tracked as a change of the whole file.
     File(Blocked<'static>),

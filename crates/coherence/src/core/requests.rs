@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use cache::{GivenUp, Located, NumberHasher, ReadTicket};
 
-use crate::core::page_request::{Target, Write};
+use crate::core::page_request::{PageRequest, Write};
 use crate::platform::sync::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Instant, Mutex, Ordering,
 };
@@ -69,19 +69,19 @@ pub const PWRITE: i16 = 1;
 pub const PWRITEV: i16 = 8;
 
 /// Maximum number of tracked requests. The servers have a few thousand slots at most.
-pub const MOST_REQUESTS: usize = 1 << 16;
+pub const MAX_REQUESTS: usize = 1 << 16;
 
 pub enum Purpose {
     /// Reads from a cache file instead of the data file.
     Redirected {
-        target: Target,
+        target: PageRequest,
         located: Located,
         /// Given if the read goes into memory that the extension lends.
         tag: Option<Tag>,
     },
     /// Reads from the data file. The page is offered for admission if there is a ticket.
     Missed {
-        target: Target,
+        target: PageRequest,
         ticket: Option<ReadTicket>,
         started: Instant,
     },
@@ -213,14 +213,14 @@ impl Requests {
 
     /// Whether the server has submitted through libaio.
     #[inline]
-    pub fn seen(&self) -> bool {
+    pub fn is_used(&self) -> bool {
         self.seen.load(Ordering::Relaxed)
     }
 
     /// Records that the server submits through libaio.
     #[inline]
-    pub fn see(&self) {
-        if !self.seen() {
+    pub fn note_use(&self) {
+        if !self.is_used() {
             self.seen.store(true, Ordering::Relaxed);
         }
     }
@@ -295,10 +295,10 @@ impl Requests {
         reason = "it is moved once, where no server gets"
     )]
     #[inline]
-    pub fn follow(&self, iocb: &Iocb, request: Request) -> Result<Option<Request>, Request> {
+    pub fn track(&self, iocb: &Iocb, request: Request) -> Result<Option<Request>, Request> {
         let key = std::ptr::from_ref(iocb) as usize;
         let mut shard = self.shard(key).lock();
-        if shard.len() >= MOST_REQUESTS / SHARDS {
+        if shard.len() >= MAX_REQUESTS / SHARDS {
             return Err(request);
         }
         Ok(shard.insert(key, request))

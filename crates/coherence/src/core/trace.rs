@@ -15,31 +15,31 @@ use ring::{Event, Ring};
 const PAGES_AT_ONCE: u32 = 1024;
 
 /// The ring of the active recording, if any.
-pub struct Notes {
+pub struct Trace {
     ring: ArcSwapOption<Ring>,
 }
 
-impl Default for Notes {
-    fn default() -> Notes {
-        Notes::new()
+impl Default for Trace {
+    fn default() -> Trace {
+        Trace::new()
     }
 }
 
-impl Notes {
+impl Trace {
     /// State without a recording.
-    pub const fn new() -> Notes {
-        Notes {
+    pub const fn new() -> Trace {
+        Trace {
             ring: ArcSwapOption::const_empty(),
         }
     }
 
     /// Sets the ring into which hooks record; `None` ends recording.
-    pub fn note_into(&self, ring: Option<Arc<Ring>>) {
+    pub fn record_into(&self, ring: Option<Arc<Ring>>) {
         self.ring.store(ring);
     }
 
     /// Records a read of one page. Call in mode `RECORD`.
-    pub fn note_read(&self, file: &DataFile, page: u32) {
+    pub fn record_read(&self, file: &DataFile, page: u32) {
         self.note(file, page, false, file.page_size());
     }
 
@@ -48,7 +48,7 @@ impl Notes {
     /// `bytes` is the content, if it is contiguous. Two kinds of pages are not recorded:
     /// - The header's number differs from the page's position: MariaDB's doublewrite area in the system tablespace.
     /// - All-zero pages, which extend files.
-    pub fn note_write(&self, file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
+    pub fn record_write(&self, file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
         let Ok(offset) = u64::try_from(offset) else {
             return;
         };

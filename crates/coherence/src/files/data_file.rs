@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64 as Figure};
 
 use cache::{FileId, Group, MAX_PAGE, MIN_PAGE};
 
-use super::file_rule::Treatment;
+use super::file_rule::FileRule;
 use crate::platform::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::restart::manifest::{Manifest, PersistedFile, Record};
 use crate::switch::Switch;
 
 /// One started change in the counter of [`DataFile`]. Fewer changes than this are in flight at any time.
-const BEGINNING: u64 = 1 << 24;
+const ONE_CHANGE: u64 = 1 << 24;
 
 /// Consecutive reads of a length other than the page size before the page size is learned again.
 const RELEARN_AFTER: u32 = 64;
@@ -41,12 +41,12 @@ pub struct DataFile {
     /// Pages that another process cached may be served: no write has replaced the identity since.
     pub(super) inherited: AtomicBool,
     /// Never cached while set: the file is unlinked, or changed through calls that are not tracked.
-    pub(super) barred: AtomicBool,
-    /// The effect of the table rules: a [`Treatment`]. Written under the lock of `details`. `Relaxed` everywhere, because it
+    pub(super) is_disabled: AtomicBool,
+    /// The effect of the table rules: a [`FileRule`]. Written under the lock of `details`. `Relaxed` everywhere, because it
     /// guards no other memory: the new identity of an excluded file makes its entries unreachable.
-    pub(super) treatment: AtomicU8,
+    pub(super) rule: AtomicU8,
     /// Page reads and writes that bypassed the cache because the rules exclude the file. A statistic, as the next.
-    pub kept_out: Figure,
+    pub excluded_accesses: Figure,
     /// Reads that the cache served. A statistic, as the next: `Relaxed` everywhere.
     pub hits: Figure,
     /// Reads that went to the data file.
@@ -54,7 +54,7 @@ pub struct DataFile {
     /// Difference between the header's page number and the page's position in the file; `u32::MAX` until learned. Nonzero for
     /// later files of the system tablespace. It guards no other memory, so `Relaxed` everywhere: a thread that does not see the
     /// value yet learns it from another page, or admits nothing.
-    pub(super) base: AtomicU32,
+    pub(super) first_page: AtomicU32,
     /// Length in pages at the open that proved its recovered pages; 0 without such pages. Guards no other memory: `Relaxed` everywhere.
     pub(super) inherited_end: AtomicU32,
     pub(super) details: Mutex<Details>,
@@ -62,7 +62,7 @@ pub struct DataFile {
 
 #[derive(Default)]
 pub(super) struct Details {
-    pub(super) key: (u64, u64),
+    pub(super) inode: (u64, u64),
     pub(super) name: String,
     /// The server's descriptors of the file. Changed only under the registry's lock.
     pub(super) descriptors: Vec<i32>,
@@ -89,12 +89,12 @@ impl DataFile {
             stamped: AtomicBool::new(false),
             flags_of: AtomicU64::new(0),
             inherited: AtomicBool::new(false),
-            barred: AtomicBool::new(false),
-            treatment: AtomicU8::new(0),
-            kept_out: Figure::new(0),
+            is_disabled: AtomicBool::new(false),
+            rule: AtomicU8::new(0),
+            excluded_accesses: Figure::new(0),
             hits: Figure::new(0),
             misses: Figure::new(0),
-            base: AtomicU32::new(0),
+            first_page: AtomicU32::new(0),
             inherited_end: AtomicU32::new(0),
             details: Mutex::new(Details::default()),
         }
@@ -107,27 +107,27 @@ impl DataFile {
     #[inline]
     pub fn cacheable(&self) -> Option<FileId> {
         let id = self.id.load(Ordering::SeqCst);
-        (!self.is_kept_out()).then_some(FileId(id))
+        (!self.is_blocked()).then_some(FileId(id))
     }
 
     /// Whether admissions of the file's pages are blocked.
     #[inline]
-    pub fn is_kept_out(&self) -> bool {
-        self.blocked.load(Ordering::SeqCst) != 0 || self.barred.load(Ordering::SeqCst)
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::SeqCst) != 0 || self.is_disabled.load(Ordering::SeqCst)
     }
 
     /// The effect of the table rules on the file. Cost: one load.
     #[inline]
-    pub fn treatment(&self) -> Treatment {
-        Treatment::from_byte(self.treatment.load(Ordering::Relaxed))
+    pub fn rule(&self) -> FileRule {
+        FileRule::from_byte(self.rule.load(Ordering::Relaxed))
     }
 
     /// The cache group of the file's pages.
     #[inline]
     pub fn group(&self) -> Group {
-        match self.treatment() {
-            Treatment::Cached(group) => group,
-            Treatment::Excluded => Group::NORMAL,
+        match self.rule() {
+            FileRule::Cached(group) => group,
+            FileRule::Excluded => Group::NORMAL,
         }
     }
 
@@ -177,7 +177,7 @@ impl DataFile {
         }
         if self.strange_reads.fetch_add(1, Ordering::Relaxed) >= RELEARN_AFTER {
             self.strange_reads.store(0, Ordering::Relaxed);
-            self.replace_contents();
+            self.assign_new_id();
             self.page_size.store(length as u32, Ordering::SeqCst);
             self.note_shape();
         }
@@ -198,27 +198,27 @@ impl DataFile {
     /// Whether `header_page` is the header's page number for this position of the file.
     #[inline]
     pub fn header_is(&self, page: u32, header_page: u32) -> bool {
-        header_page == page.wrapping_add(self.base.load(Ordering::Relaxed))
+        header_page == page.wrapping_add(self.first_page.load(Ordering::Relaxed))
     }
 
-    /// Whether a page with this header page number may be at this position. Learns an unknown `base` from it.
+    /// Whether a page with this header page number may be at this position. Learns an unknown `first_page` from it.
     #[inline]
     pub fn header_fits(&self, page: u32, header_page: u32) -> bool {
-        let base = self.base.load(Ordering::Relaxed);
+        let base = self.first_page.load(Ordering::Relaxed);
         if base == u32::MAX {
             if header_page == 0 || header_page < page {
                 return false;
             }
-            self.base.store(header_page - page, Ordering::Relaxed);
+            self.first_page.store(header_page - page, Ordering::Relaxed);
             self.note_shape();
             return true;
         }
         header_page == page.wrapping_add(base)
     }
 
-    /// Like [`header_fits`](Self::header_fits), but does not learn `base`.
+    /// Like [`header_fits`](Self::header_fits), but does not learn `first_page`.
     pub fn header_may_be(&self, page: u32, header_page: u32) -> bool {
-        self.base.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
+        self.first_page.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
     }
 
     /// Counts a change as in flight. Call before the system call; [`end_change`](Self::end_change) must follow.
@@ -227,7 +227,7 @@ impl DataFile {
         if canary!("count-after") {
             return;
         }
-        self.changes.fetch_add(BEGINNING + 1, Ordering::SeqCst);
+        self.changes.fetch_add(ONE_CHANGE + 1, Ordering::SeqCst);
         if let Some(manifest) = self.switch.manifest() {
             manifest.begin_change();
         }
@@ -245,7 +245,7 @@ impl DataFile {
     /// Counts a change whose end will not be observed.
     #[inline]
     pub fn note_change(&self) {
-        self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
+        self.changes.fetch_add(ONE_CHANGE, Ordering::SeqCst);
         self.void_stamp();
     }
 
@@ -266,8 +266,8 @@ impl DataFile {
     #[cold]
     pub(super) fn note_shape(&self) {
         if let Some((_, record)) = self.record() {
-            // Relaxed: as for every load of `base`.
-            record.shape(self.page_size(), self.base.load(Ordering::Relaxed));
+            // Relaxed: as for every load of `first_page`.
+            record.shape(self.page_size(), self.first_page.load(Ordering::Relaxed));
         }
     }
 
@@ -278,9 +278,9 @@ impl DataFile {
     }
 
     /// The number of started changes, or `None` while one is in flight. Two equal numbers prove that no change happened in between.
-    pub fn at_rest(&self) -> Option<u64> {
+    pub fn idle_changes(&self) -> Option<u64> {
         let changes = self.changes.load(Ordering::SeqCst);
-        (changes % BEGINNING == 0).then_some(changes / BEGINNING)
+        (changes % ONE_CHANGE == 0).then_some(changes / ONE_CHANGE)
     }
 
     /// Blocks serving and admission of the file's pages until the guard is dropped. Does not count as a change.
@@ -290,8 +290,8 @@ impl DataFile {
     }
 
     /// Assigns a new identity, which makes every cached page of the file unreachable.
-    pub fn replace_contents(&self) {
-        self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
+    pub fn assign_new_id(&self) {
+        self.changes.fetch_add(ONE_CHANGE, Ordering::SeqCst);
         let new = self.switch.new_file_id();
         let mut old = self.id.load(Ordering::SeqCst);
         loop {
@@ -317,33 +317,33 @@ impl DataFile {
 
     /// Starts an operation that changes the whole file. Blocks the admission of reads until the guard is dropped, and makes the
     /// cached pages unreachable.
-    pub fn block(&self) -> Blocked<'_> {
+    pub fn begin_file_change(&self) -> Blocked<'_> {
         if canary!("block-after-id") {
-            self.replace_contents();
-            return self.block_inserts();
+            self.assign_new_id();
+            return self.block_admissions();
         }
-        let blocked = self.block_inserts();
-        self.replace_contents();
+        let blocked = self.block_admissions();
+        self.assign_new_id();
         blocked
     }
 
     /// Blocks the admission of reads until the guard is dropped. Keeps the cached pages.
-    pub fn block_inserts(&self) -> Blocked<'_> {
+    pub fn block_admissions(&self) -> Blocked<'_> {
         self.begin_change();
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Blocked(self)
     }
 
     /// Excludes the file from caching until the server reopens it. Returns whether it was excluded already.
-    pub fn bar(&self) -> bool {
-        let before = self.barred.swap(true, Ordering::SeqCst);
-        self.replace_contents();
+    pub fn disable_caching(&self) -> bool {
+        let before = self.is_disabled.swap(true, Ordering::SeqCst);
+        self.assign_new_id();
         before
     }
 
-    /// Reverts [`bar`](Self::bar) when the expected operation did not happen.
-    pub fn unbar(&self, before: bool) {
-        self.barred.store(before, Ordering::SeqCst);
+    /// Reverts [`disable_caching`](Self::disable_caching) when the expected operation did not happen.
+    pub fn restore_caching(&self, before: bool) {
+        self.is_disabled.store(before, Ordering::SeqCst);
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -352,9 +352,9 @@ impl DataFile {
 
     /// Prepares a write while no extension is active that could drop the pages: replaces an identity from another process.
     #[inline]
-    pub fn write_unseen(&self) {
+    pub fn write_while_off(&self) {
         if self.inherited.load(Ordering::SeqCst) && !canary!("unseen-writes") {
-            self.replace_contents();
+            self.assign_new_id();
         }
     }
 
@@ -419,23 +419,23 @@ impl DataFile {
         // `ibdata1` starts at page 0 of its tablespace; a second file continues where the first one ends.
         let later_part = file_name.starts_with(b"ibdata") && file_name != b"ibdata1";
         *details = Details {
-            key,
+            inode: key,
             name: String::from_utf8_lossy(name).into_owned(),
             descriptors: Vec::new(),
             closed_stamp: None,
             persisted: None,
             later_part,
         };
-        self.base.store(
+        self.first_page.store(
             if details.later_part { u32::MAX } else { 0 },
             Ordering::Relaxed,
         );
         self.page_size.store(0, Ordering::SeqCst);
         self.strange_reads.store(0, Ordering::Relaxed);
         self.listed_as_closed.store(false, Ordering::SeqCst);
-        self.barred.store(false, Ordering::SeqCst);
-        self.treatment.store(0, Ordering::Relaxed);
-        self.kept_out.store(0, Ordering::Relaxed);
+        self.is_disabled.store(false, Ordering::SeqCst);
+        self.rule.store(0, Ordering::Relaxed);
+        self.excluded_accesses.store(0, Ordering::Relaxed);
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.inherited.store(false, Ordering::SeqCst);
@@ -537,39 +537,43 @@ mod tests {
         let before = file.cacheable();
         assert!(before.is_some());
         {
-            let _blocked = file.block();
+            let _blocked = file.begin_file_change();
             assert_eq!(file.cacheable(), None);
         }
         assert!(file.cacheable().is_some());
         assert_ne!(file.cacheable(), before);
-        file.bar();
+        file.disable_caching();
         assert_eq!(file.cacheable(), None);
     }
 
     #[test]
     fn a_file_is_at_rest_when_no_change_is_under_way() {
         let file = DataFile::for_test();
-        let first = file.at_rest();
+        let first = file.idle_changes();
         assert!(first.is_some());
         {
             let _growing = file.change();
             file.begin_change();
-            assert_eq!(file.at_rest(), None);
+            assert_eq!(file.idle_changes(), None);
         }
-        assert_eq!(file.at_rest(), None, "one of two is over");
+        assert_eq!(file.idle_changes(), None, "one of two is over");
         file.end_change();
-        let second = file.at_rest();
+        let second = file.idle_changes();
         assert!(second > first);
         file.note_change();
-        assert!(file.at_rest() > second);
-        let third = file.at_rest();
+        assert!(file.idle_changes() > second);
+        let third = file.idle_changes();
         let suspended = file.suspend();
         assert_eq!(file.cacheable(), None);
-        assert_eq!(file.at_rest(), third, "to suspect it does not change it");
+        assert_eq!(
+            file.idle_changes(),
+            third,
+            "to suspect it does not change it"
+        );
         drop(suspended);
         assert!(file.cacheable().is_some());
-        drop(file.block());
-        assert!(file.at_rest() > third);
+        drop(file.begin_file_change());
+        assert!(file.idle_changes() > third);
     }
 
     #[test]

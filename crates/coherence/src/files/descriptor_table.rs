@@ -47,7 +47,7 @@ impl DescriptorTable {
         self.slots.get(fd as usize)
     }
 
-    /// Looks up a descriptor. Cost: one load.
+    /// FileStat up a descriptor. Cost: one load.
     #[inline(always)]
     pub(super) fn look_up(&self, fd: i32) -> Option<Entry> {
         // Acquire: pairs with the `swap` in `attach`, so that the stores of `start` are visible.

@@ -58,7 +58,7 @@ impl<O: Os> Files<O> {
                 let file = DataFile::new(registry.objects, &self.switch);
                 let file: &'static DataFile = Box::leak(Box::new(file));
                 if registry.objects < owner {
-                    registry.resting.push_back((self.os.running(), file));
+                    registry.quarantined.push_back((self.os.running(), file));
                 } else {
                     found = (found.0 + 1, found.1 + persisted.pages);
                     file.restore(&persisted);
@@ -77,14 +77,14 @@ impl<O: Os> Files<O> {
         for file in registry.by_inode.values() {
             if file.inherited.load(Ordering::SeqCst) {
                 file.details.lock().persisted = None;
-                file.replace_contents();
+                file.assign_new_id();
             }
         }
         self.recoveries.reject_all();
     }
 
     /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
-    pub fn hand_over(&self, extension: &Extension) {
+    pub fn register_persisted(&self, extension: &Extension) {
         let registry = self.registry.lock();
         for file in registry.by_inode.values() {
             if !file.inherited.load(Ordering::SeqCst) {
@@ -108,22 +108,22 @@ impl<O: Os> Files<O> {
         };
         let mut changed = self.all();
         changed.retain(|file| {
-            let (Some(changes), Some(record)) = (file.at_rest(), manifest.record(file.owner))
+            let (Some(changes), Some(record)) = (file.idle_changes(), manifest.record(file.owner))
             else {
                 return false;
             };
             let stat = self.descriptor_of(file).and_then(|fd| self.os.stat(fd));
             let is_changed = file.stamped.load(Ordering::SeqCst)
                 && stat.is_some_and(|stat| !record.is_stamped(&stat));
-            is_changed && file.at_rest() == Some(changes)
+            is_changed && file.idle_changes() == Some(changes)
         });
-        changed.iter().for_each(|file| file.replace_contents());
+        changed.iter().for_each(|file| file.assign_new_id());
         changed.len()
     }
 
     /// Whether no change of any file is in flight.
-    pub fn are_at_rest(&self) -> bool {
-        self.all().iter().all(|file| file.at_rest().is_some())
+    pub fn are_idle(&self) -> bool {
+        self.all().iter().all(|file| file.idle_changes().is_some())
     }
 
     /// Stores the number of cached pages of each file, for the next process.
@@ -148,9 +148,10 @@ impl<O: Os> Files<O> {
 impl DataFile {
     fn restore(&self, persisted: &PersistedFile) {
         let mut details = self.details.lock();
-        details.key = persisted.identity.inode;
+        details.inode = persisted.identity.inode;
         details.persisted = Some(Box::new(*persisted));
-        self.base.store(persisted.base, Ordering::Relaxed);
+        self.first_page
+            .store(persisted.first_page, Ordering::Relaxed);
         self.page_size.store(persisted.page_size, Ordering::SeqCst);
         self.id.store(persisted.id.0, Ordering::SeqCst);
         self.listed_as_closed.store(true, Ordering::SeqCst);

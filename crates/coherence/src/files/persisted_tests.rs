@@ -13,7 +13,7 @@ use crate::restart::manifest::{Head, Manifest, Memory, Record, Recovery, Rejecti
 use crate::restart::stamp::{change_stamp, has_fraction};
 #[cfg(debug_assertions)]
 use crate::testing::canary::{leave_out, noticed};
-use crate::testing::os_for_tests::{self, Machine};
+use crate::testing::os_for_tests::{self, TestOs};
 
 const FINE: Recovery = Recovery::SameMount {
     has_fine_stamps: true,
@@ -30,7 +30,7 @@ struct Place {
 }
 
 fn now() -> i64 {
-    Machine::default().file_time()
+    TestOs::default().file_time()
 }
 
 impl Place {
@@ -45,11 +45,11 @@ impl Place {
     }
 
     /// Starts a process that recovers the persisted state.
-    fn process(&self, by: Recovery) -> &'static Files<Machine> {
+    fn process(&self, by: Recovery) -> &'static Files<TestOs> {
         &self.core(by).files
     }
 
-    fn core(&self, by: Recovery) -> &'static Core<Machine> {
+    fn core(&self, by: Recovery) -> &'static Core<TestOs> {
         let core = os_for_tests::core();
         let files = &core.files;
         files.os.superblock.store(1, Order::SeqCst);
@@ -69,7 +69,7 @@ impl Place {
         core
     }
 
-    fn open(&self, files: &'static Files<Machine>) -> (File, &'static DataFile) {
+    fn open(&self, files: &'static Files<TestOs>) -> (File, &'static DataFile) {
         let mut options = File::options();
         let file = options.read(true).write(true);
         let file = file.custom_flags(libc::O_DIRECT);
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Writes like the server.
-    fn write(files: &Files<Machine>, file: &File, known: &'static DataFile) {
+    fn write(files: &Files<TestOs>, file: &File, known: &'static DataFile) {
         #[repr(align(4096))]
         struct Block([u8; 4096]);
         known.begin_change();
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-fn outcome(files: &Files<Machine>) -> (u64, Option<Rejection>) {
+fn outcome(files: &Files<TestOs>) -> (u64, Option<Rejection>) {
     let report = files.recoveries.report();
     let reason = report.reasons.first().map(|(_, reason)| *reason);
     (report.trusted.0, reason)
@@ -241,7 +241,7 @@ fn write_before_the_extension_is_active_gives_a_new_identity() {
     let (_open, file) = place.open(place.process(FINE));
     let second = place.process(FINE);
     let (_open, again) = place.open(second);
-    again.write_unseen();
+    again.write_while_off();
     assert_ne!(again.id(), file.id());
     assert!(!again.is_inherited());
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::data_file::DataFile;
 use super::descriptor_table::{DescriptorTable, Entry, FOUND, Slot, file_of};
-use super::file_rule::{Judge, Treatment, Treatments};
+use super::file_rule::{FileRule, FileRules, RuleLookup};
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::restart::manifest::Rejection;
 use crate::restart::recovery::Recoveries;
-use crate::restart::stamp::{self, FileIdentity, Looks, change_stamp};
+use crate::restart::stamp::{self, FileIdentity, FileStat, change_stamp};
 use crate::switch::Switch;
 
 /// Closed files to remember, in case the server reopens them unchanged.
@@ -20,13 +20,13 @@ pub(super) const CLOSED_FILES: usize = 32 * 1024;
 
 /// Quarantine of a forgotten file before its object may represent another inode. A thread that found the object before has
 /// left the hook by then, or holds a [`Blocked`].
-pub(super) const REST: Duration = Duration::from_secs(60);
+pub(super) const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// How long found descriptors are verified. After this time no such thread is still before its kernel call.
-pub(super) const PROVE_FOR: Duration = Duration::from_secs(60);
+pub(super) const FOUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A descriptor borrowed for a read, with the file's registration count when it was borrowed.
-pub struct Lent {
+pub struct Lease {
     pub fd: i32,
     attached: u64,
 }
@@ -34,7 +34,7 @@ pub struct Lent {
 pub(super) struct Registry {
     pub(super) by_inode: HashMap<(u64, u64), &'static DataFile, BuildHasherDefault<DefaultHasher>>,
     /// Quarantined objects and the start of each quarantine, by [`Os::running`].
-    pub(super) resting: VecDeque<(Duration, &'static DataFile)>,
+    pub(super) quarantined: VecDeque<(Duration, &'static DataFile)>,
     /// Closed files, the least recently closed first. Some may be open again.
     pub(super) closed: VecDeque<&'static DataFile>,
     pub(super) objects: u32,
@@ -44,7 +44,7 @@ impl Registry {
     const fn new() -> Registry {
         Registry {
             by_inode: HashMap::with_hasher(BuildHasherDefault::new()),
-            resting: VecDeque::new(),
+            quarantined: VecDeque::new(),
             closed: VecDeque::new(),
             objects: 0,
         }
@@ -79,14 +79,14 @@ pub struct Files<O> {
     /// When descriptors were last found, by [`Os::running`], nanoseconds.
     found_at: AtomicU64,
     /// When the last write with an unobserved end began, likewise.
-    unseen_at: AtomicU64,
+    unobserved_at: AtomicU64,
     pub(super) registry: Mutex<Registry>,
     /// Change stamps are fine ([`crate::restart::stamp`]).
     pub(super) has_fine_stamps: AtomicBool,
     /// The recovery outcome of each persisted file.
     pub recoveries: Recoveries,
     /// The table rules.
-    pub treatments: Treatments,
+    pub rules: FileRules,
 }
 
 impl<O: Os> Files<O> {
@@ -97,15 +97,15 @@ impl<O: Os> Files<O> {
             switch: Switch::new(),
             table: DescriptorTable::new(table),
             found_at: AtomicU64::new(0),
-            unseen_at: AtomicU64::new(0),
+            unobserved_at: AtomicU64::new(0),
             registry: Mutex::new(Registry::new()),
             has_fine_stamps: AtomicBool::new(false),
             recoveries: Recoveries::new(),
-            treatments: Treatments::new(),
+            rules: FileRules::new(),
         }
     }
 
-    /// Looks up a descriptor in the table. Cost: one load.
+    /// FileStat up a descriptor in the table. Cost: one load.
     #[inline(always)]
     pub fn look_up(&self, fd: i32) -> Option<Entry> {
         self.table.look_up(fd)
@@ -144,12 +144,12 @@ impl<O: Os> Files<O> {
             if slot.load(Ordering::SeqCst) != entry {
                 continue;
             }
-            let key = file.details.lock().key;
+            let key = file.details.lock().inode;
             // Outside the registry's lock: `stat` may wait for a file server.
             let is = self.os.stat(fd).is_some_and(|stat| stat.inode == key);
             sync_point!("prove, asked");
             let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
-            if is && self.os.running().saturating_sub(found_at) <= PROVE_FOR {
+            if is && self.os.running().saturating_sub(found_at) <= FOUND_TIMEOUT {
                 // The query may have taken so long that the object now represents another file.
                 if canary!("prove-again") {
                     return Some(file);
@@ -220,7 +220,7 @@ impl<O: Os> Files<O> {
         sync_point!("attach");
         let mut registry = self.registry.lock();
         // Hooks do not observe closes while tracking is off, so a late thread must not register its descriptor.
-        if !self.switch.mode().follows() && !canary!("attach-while-off") {
+        if !self.switch.mode().tracks() && !canary!("attach-while-off") {
             return;
         }
         let slot = self.table.slot(fd);
@@ -236,7 +236,7 @@ impl<O: Os> Files<O> {
             sync_point!("attach, registered");
         }
         let Some(slot) = slot else {
-            file.bar();
+            file.disable_caching();
             return;
         };
         self.table.note_registered(fd);
@@ -253,34 +253,34 @@ impl<O: Os> Files<O> {
         }
         drop(registry);
         // The server gets a newly opened descriptor only after this.
-        self.treat(file);
+        self.apply_rule(file);
     }
 
     /// Replaces the table rules, and applies them to the known files too.
-    pub fn judge_by(&'static self, judge: Option<Arc<dyn Judge>>) {
-        self.treatments.change(judge);
+    pub fn set_rules(&'static self, lookup: Option<Arc<dyn RuleLookup>>) {
+        self.rules.change(lookup);
         for file in self.all() {
-            self.treat(file);
+            self.apply_rule(file);
         }
     }
 
     /// Applies the table rules to the file's current name. Evaluates them without holding the file's lock. So it checks rules
     /// and name again before it stores the effect.
-    fn treat(&self, file: &'static DataFile) {
+    fn apply_rule(&self, file: &'static DataFile) {
         loop {
-            let version = self.treatments.version();
+            let version = self.rules.version();
             let name = file.name();
-            let treatment = self.treatments.of(&name);
+            let rule = self.rules.of(&name);
             let details = file.details.lock();
-            if details.name != name || self.treatments.version() != version {
+            if details.name != name || self.rules.version() != version {
                 continue;
             }
-            let byte = treatment.to_byte();
-            let before = file.treatment.swap(byte, Ordering::Relaxed);
+            let byte = rule.to_byte();
+            let before = file.rule.swap(byte, Ordering::Relaxed);
             drop(details);
-            let newly = byte != before && treatment == Treatment::Excluded;
+            let newly = byte != before && rule == FileRule::Excluded;
             if newly && !canary!("exclude-keeps") {
-                file.replace_contents();
+                file.assign_new_id();
             }
             return;
         }
@@ -325,8 +325,8 @@ impl<O: Os> Files<O> {
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {
-            file.replace_contents();
-            self.rest(&mut registry, file);
+            file.assign_new_id();
+            self.quarantine(&mut registry, file);
         }
     }
 
@@ -341,7 +341,7 @@ impl<O: Os> Files<O> {
     pub fn renamed(&self, inode: (u64, u64), name: &[u8]) {
         if let Some(file) = self.of_number(inode) {
             file.details.lock().name = String::from_utf8_lossy(name).into_owned();
-            self.treat(file);
+            self.apply_rule(file);
         }
     }
 
@@ -364,7 +364,7 @@ impl<O: Os> Files<O> {
         for file in files {
             file.details.lock().descriptors.clear();
             file.free_record();
-            registry.resting.push_back((now, file));
+            registry.quarantined.push_back((now, file));
         }
     }
 
@@ -376,35 +376,35 @@ impl<O: Os> Files<O> {
     }
 
     /// Borrows a descriptor of the file for a read. The server may close it during the read. So the bytes count only if the
-    /// descriptor [is still](Self::is_still) the file's afterwards.
-    pub fn lend(&self, file: &'static DataFile) -> Option<Lent> {
+    /// descriptor [is still](Self::is_valid) the file's afterwards.
+    pub fn lease(&self, file: &'static DataFile) -> Option<Lease> {
         let attached = file.attached.load(Ordering::SeqCst);
         let fd = self.descriptor_of(file)?;
-        Some(Lent { fd, attached })
+        Some(Lease { fd, attached })
     }
 
     /// Whether the descriptor belonged to the file throughout, not to another file in between.
-    pub fn is_still(&'static self, file: &'static DataFile, lent: &Lent) -> bool {
+    pub fn is_valid(&'static self, file: &'static DataFile, lent: &Lease) -> bool {
         let now = self.of_descriptor(lent.fd);
         now.is_some_and(|now| std::ptr::eq(now, file))
             && file.attached.load(Ordering::SeqCst) == lent.attached
     }
 
     /// Records the start of a write whose end will not be observed.
-    pub fn note_unseen_write(&self) {
+    pub fn note_unobserved_write(&self) {
         let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
-        self.unseen_at.fetch_max(now.max(1), Ordering::SeqCst);
+        self.unobserved_at.fetch_max(now.max(1), Ordering::SeqCst);
     }
 
     /// Whether every in-flight write was observed to start and will be observed to end. A read of pages that the server did not
-    /// request may overlap any other write. Writes that began before tracking take at most [`PROVE_FOR`].
+    /// request may overlap any other write. Writes that began before tracking take at most [`FOUND_TIMEOUT`].
     pub fn is_settled(&self) -> bool {
         let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
         let is_past = |at: &AtomicU64| {
             let at = at.load(Ordering::SeqCst);
-            at == 0 || now.saturating_sub(at) >= PROVE_FOR.as_nanos() as u64
+            at == 0 || now.saturating_sub(at) >= FOUND_TIMEOUT.as_nanos() as u64
         };
-        is_past(&self.found_at) && is_past(&self.unseen_at)
+        is_past(&self.found_at) && is_past(&self.unobserved_at)
     }
 
     /// Whether the registry's lock is free, so that a [`crate::testing::sync_point`] point may do more.
@@ -423,7 +423,7 @@ impl<O: Os> Files<O> {
                 continue;
             };
             let details = file.details.lock();
-            if !registry.stands(details.key, file) {
+            if !registry.stands(details.inode, file) {
                 wrong.push(format!("descriptor {fd} leads to a file at rest"));
             } else if !details.descriptors.contains(&(fd as i32)) {
                 wrong.push(format!("descriptor {fd} is none of its file's"));
@@ -444,10 +444,10 @@ impl<O: Os> Files<O> {
     }
 
     /// Size and modification time of a file from the kernel; `None` if the server does not have it open.
-    pub fn looks(&self, file: &'static DataFile) -> Option<Looks> {
+    pub fn stat_of(&self, file: &'static DataFile) -> Option<FileStat> {
         let stat = self.os.stat(self.descriptor_of(file)?)?;
-        let same = file.details.lock().key == stat.inode;
-        same.then(|| Looks::of(&stat))
+        let same = file.details.lock().inode == stat.inode;
+        same.then(|| FileStat::of(&stat))
     }
 
     /// The object that represents an inode. Creates it if there is none.
@@ -511,7 +511,7 @@ impl<O: Os> Files<O> {
         }
         drop(details);
         if anew || !same {
-            file.replace_contents();
+            file.assign_new_id();
         }
         if let (false, Some((_, record))) = (was_open, file.record()) {
             // Tracking may have begun before the manifest existed.
@@ -521,7 +521,7 @@ impl<O: Os> Files<O> {
             file.stamped.store(identity.is_provable(), Ordering::SeqCst);
         }
         if !was_open {
-            file.barred.store(stat.links == 0, Ordering::SeqCst);
+            file.is_disabled.store(stat.links == 0, Ordering::SeqCst);
         }
     }
 
@@ -583,8 +583,8 @@ impl<O: Os> Files<O> {
         let gone = last_seen.is_none_or(|stat| stat.links == 0);
         drop(details);
         if gone {
-            file.replace_contents();
-            self.rest(registry, file);
+            file.assign_new_id();
+            self.quarantine(registry, file);
         } else if !file.listed_as_closed.swap(true, Ordering::SeqCst) {
             registry.closed.push_back(file);
             self.forget_oldest_closed(registry);
@@ -592,12 +592,12 @@ impl<O: Os> Files<O> {
     }
 
     /// Quarantines an object, which then represents no inode. Does nothing for a quarantined object.
-    fn rest(&'static self, registry: &mut Registry, file: &'static DataFile) {
-        let key = file.details.lock().key;
+    fn quarantine(&'static self, registry: &mut Registry, file: &'static DataFile) {
+        let key = file.details.lock().inode;
         if registry.stands(key, file) {
             registry.by_inode.remove(&key);
             file.free_record();
-            registry.resting.push_back((self.os.running(), file));
+            registry.quarantined.push_back((self.os.running(), file));
         }
     }
 
@@ -612,26 +612,26 @@ impl<O: Os> Files<O> {
             if file.is_open() {
                 continue; // open again; the next close lists it
             }
-            let key = file.details.lock().key;
+            let key = file.details.lock().inode;
             if registry.stands(key, file) {
-                file.replace_contents();
-                self.rest(registry, file);
+                file.assign_new_id();
+                self.quarantine(registry, file);
             }
         }
     }
 
     fn fresh(&'static self, registry: &mut Registry) -> &'static DataFile {
         let rested = registry
-            .resting
+            .quarantined
             .front()
-            .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= REST)
+            .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= QUARANTINE)
             || canary!("rest");
-        if let Some((_, file)) = rested.then(|| registry.resting.pop_front()).flatten() {
+        if let Some((_, file)) = rested.then(|| registry.quarantined.pop_front()).flatten() {
             // A thread has been in a hook for that long, and will use the object again.
             if file.blocked.load(Ordering::SeqCst) == 0 {
                 return file;
             }
-            registry.resting.push_back((self.os.running(), file));
+            registry.quarantined.push_back((self.os.running(), file));
         }
         registry.objects += 1;
         if let Some(manifest) = self.switch.manifest() {
@@ -650,7 +650,7 @@ impl<O> Files<O> {
     pub(crate) unsafe fn free(&mut self) {
         let mut registry = self.registry.lock();
         let mut files: Vec<_> = registry.by_inode.drain().map(|(_, file)| file).collect();
-        files.extend(registry.resting.drain(..).map(|(_, file)| file));
+        files.extend(registry.quarantined.drain(..).map(|(_, file)| file));
         for file in files {
             // SAFETY: leaked by `fresh`, and contained in one of the two collections.
             drop(unsafe { Box::from_raw(std::ptr::from_ref(file).cast_mut()) });

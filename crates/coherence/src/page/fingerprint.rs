@@ -24,12 +24,12 @@ pub type Secret = [u8; 16];
 
 /// Fingerprint of a leaf page: keyed hashes of the first 4, 8 and 16 bytes of its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Print(pub [u64; 3]);
+pub struct LeafFingerprint(pub [u64; 3]);
 
-impl Print {
+impl LeafFingerprint {
     /// Returns `None` for a page that is not a leaf of an index in a compact format, is empty, or is unreadable because it is
     /// compressed or encrypted.
-    pub fn of(bytes: &[u8], secret: &Secret) -> Option<Print> {
+    pub fn of(bytes: &[u8], secret: &Secret) -> Option<LeafFingerprint> {
         header_page(bytes)?;
         let word = |at: usize| {
             bytes
@@ -43,7 +43,9 @@ impl Print {
         let record = bytes.get(first..first + LENGTHS[2]);
         let record = record.filter(|_| is_leaf && first >= FIRST)?;
         let hash = SipHasher24::new_with_key(secret);
-        Some(Print(LENGTHS.map(|length| hash.hash(&record[..length]))))
+        Some(LeafFingerprint(
+            LENGTHS.map(|length| hash.hash(&record[..length])),
+        ))
     }
 }
 
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn leaves_differ_by_first_record() {
-        let print = |key| Print::of(&leaf(key), &SECRET).unwrap();
+        let print = |key| LeafFingerprint::of(&leaf(key), &SECRET).unwrap();
         assert_eq!(print(7), print(7));
         for (one, other) in print(7).0.iter().zip(print(8).0) {
             assert_ne!(*one, other);
@@ -76,7 +78,7 @@ mod tests {
     fn another_secret_gives_other_prints() {
         let mut other = SECRET;
         other[15] ^= 1;
-        let print = |secret| Print::of(&leaf(7), secret).unwrap();
+        let print = |secret| LeafFingerprint::of(&leaf(7), secret).unwrap();
         for (one, other) in print(&SECRET).0.iter().zip(print(&other).0) {
             assert_ne!(*one, other);
         }
@@ -87,7 +89,7 @@ mod tests {
         let with = |at: usize, byte: u8| {
             let mut page = leaf(1);
             page[at] = byte;
-            Print::of(&page, &SECRET)
+            LeafFingerprint::of(&page, &SECRET)
         };
         assert!(with(7, 8).is_some());
         assert_eq!(with(TYPE, 0), None);
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(with(FORMAT, 0), None, "redundant");
         assert_eq!(with(INFIMUM - 1, 13), None, "empty: the supremum follows");
         assert_eq!(with(INFIMUM - 2, 0x7f), None, "beyond the page");
-        assert_eq!(Print::of(&[1; 50], &SECRET), None);
-        assert_eq!(Print::of(&[0; 16384], &SECRET), None);
+        assert_eq!(LeafFingerprint::of(&[1; 50], &SECRET), None);
+        assert_eq!(LeafFingerprint::of(&[0; 16384], &SECRET), None);
     }
 }

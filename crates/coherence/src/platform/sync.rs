@@ -36,4 +36,4 @@ pub(crate) fn fence(_: Ordering) {}
 /// Prevents false sharing with fields that other threads write.
 #[repr(align(128))]
 #[derive(Default)]
-pub struct Alone<T>(pub T);
+pub struct CachePadded<T>(pub T);

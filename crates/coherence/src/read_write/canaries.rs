@@ -3,14 +3,14 @@
 //! In a build for a server each function is the rule that its name states.
 
 use crate::files::DataFile;
-use crate::files::file_rule::Treatment;
+use crate::files::file_rule::FileRule;
 use crate::switch::{Bypass, Switch};
 use cache::FileId;
 
 /// Whether the table rules exclude the file.
 #[inline(always)]
 pub(super) fn is_excluded(file: &DataFile) -> bool {
-    file.treatment() == Treatment::Excluded && !canary!("exclude")
+    file.rule() == FileRule::Excluded && !canary!("exclude")
 }
 
 /// Takes the ticket of a read, and then reads.

@@ -1,7 +1,7 @@
 //! Changes of a file that bring no bytes of a page: holes, truncation, unlink, rename, times, flush.
 
 use crate::core::Core;
-use crate::core::page_request::End;
+use crate::core::page_request::Completion;
 use crate::files::DataFile;
 use crate::platform::os::Os;
 
@@ -19,7 +19,7 @@ impl<O: Os> Core<O> {
         }
         let write = usize::try_from(length)
             .ok()
-            .and_then(|length| self.begin_write(file, length, offset, End::Seen));
+            .and_then(|length| self.begin_write(file, length, offset, Completion::Observed));
         let result = real();
         self.files.stamp(file, fd);
         if let Some(write) = write {
@@ -33,17 +33,17 @@ impl<O: Os> Core<O> {
         if canary!("truncation") {
             return real();
         }
-        let _blocked = file.map(DataFile::block);
+        let _blocked = file.map(DataFile::begin_file_change);
         self.stamped_after(file, real)
     }
 
     /// Submits a call whose effect on the file's contents is not tracked. The file is not cached until it is reopened.
-    pub fn change_unfollowed<R>(&self, file: &'static DataFile, real: impl FnOnce() -> R) -> R {
+    pub fn change_untracked<R>(&self, file: &'static DataFile, real: impl FnOnce() -> R) -> R {
         if canary!("unfollowed") {
             return real();
         }
         let _changing = file.change();
-        file.bar();
+        file.disable_caching();
         real()
     }
 
@@ -61,7 +61,11 @@ impl<O: Os> Core<O> {
     }
 
     /// Submits a call that changes a file's size, names or times, but no bytes that may be cached.
-    pub fn change_looks<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+    pub fn change_metadata<R>(
+        &self,
+        file: Option<&'static DataFile>,
+        real: impl FnOnce() -> R,
+    ) -> R {
         if canary!("looks") {
             return real();
         }

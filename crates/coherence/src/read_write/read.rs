@@ -4,7 +4,7 @@ use cache::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
 use super::canaries;
 use crate::core::Core;
-use crate::core::page_request::Target;
+use crate::core::page_request::PageRequest;
 use crate::files::DataFile;
 use crate::page::header::{header_lsn, header_page};
 use crate::platform::os::Os;
@@ -16,25 +16,25 @@ impl<O: Os> Core<O> {
     /// The page that a read requests, if it requests exactly one page that may be cached. Call once for each of the server's
     /// reads, before submitting it.
     #[inline]
-    pub fn target_of_read(
+    pub fn page_of_request(
         &self,
         mode: Mode,
         file: &'static DataFile,
         length: usize,
         offset: i64,
-    ) -> Option<Target> {
+    ) -> Option<PageRequest> {
         let page = file.page_of_read(length, offset)?;
         if mode.records() {
-            self.notes.note_read(file, page);
+            self.trace.record_read(file, page);
         }
         if canaries::is_excluded(file) {
             if mode.serves() {
-                self.count_kept_out(file, length);
+                self.count_excluded(file, length);
             }
             return None;
         }
         let id = file.cacheable()?;
-        Some(Target {
+        Some(PageRequest {
             file,
             page: PageId { file: id, page },
         })
@@ -42,11 +42,11 @@ impl<O: Os> Core<O> {
 
     /// Counts a page read or write of an excluded file.
     #[cold]
-    pub(super) fn count_kept_out(&self, file: &DataFile, length: usize) {
-        let treatments = &self.files.treatments;
-        file.kept_out.fetch_add(1, Ordering::Relaxed);
-        treatments.pages.fetch_add(1, Ordering::Relaxed);
-        treatments.bytes.fetch_add(length as u64, Ordering::Relaxed);
+    pub(super) fn count_excluded(&self, file: &DataFile, length: usize) {
+        let rules = &self.files.rules;
+        file.excluded_accesses.fetch_add(1, Ordering::Relaxed);
+        rules.pages.fetch_add(1, Ordering::Relaxed);
+        rules.bytes.fetch_add(length as u64, Ordering::Relaxed);
     }
 
     /// Serves a synchronous read from the cache, or calls `real` and offers its page for admission. In bypass it only calls `real`.
@@ -57,7 +57,7 @@ impl<O: Os> Core<O> {
     pub unsafe fn read(
         &self,
         mode: Mode,
-        target: Target,
+        target: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
@@ -95,7 +95,7 @@ impl<O: Os> Core<O> {
     unsafe fn serve(
         &self,
         active: &Active,
-        target: Target,
+        target: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
@@ -126,7 +126,7 @@ impl<O: Os> Core<O> {
     unsafe fn read_data_file(
         &self,
         active: &Active,
-        target: Target,
+        target: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
@@ -150,7 +150,7 @@ impl<O: Os> Core<O> {
     }
 
     /// Last check of a hit: the page number in the header. Drops a page that fails it.
-    pub fn is_the_page(&self, active: &Active, target: Target, bytes: &[u8]) -> bool {
+    pub fn is_the_page(&self, active: &Active, target: PageRequest, bytes: &[u8]) -> bool {
         if !canaries::checks_header() {
             return true;
         }
@@ -182,7 +182,7 @@ impl<O: Os> Core<O> {
     pub fn offer(
         &self,
         active: &Active,
-        target: Target,
+        target: PageRequest,
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cache::{Inspected, PageId};
 
 use crate::core::Core;
-use crate::core::page_request::End;
+use crate::core::page_request::Completion;
 use crate::files::{Attach, DataFile};
 use crate::platform::os::Os;
 use crate::switch::control_group;
 use crate::switch::{Active, Bypass};
-use crate::testing::os_for_tests::{self, Machine};
+use crate::testing::os_for_tests::{self, TestOs};
 
 const PAGE: usize = 16384;
 
@@ -26,7 +26,7 @@ pub(crate) fn page(number: u32, content: u8) -> Vec<u8> {
 
 /// A data file of ten pages, none of them cached.
 pub(crate) struct Served {
-    pub core: &'static Core<Machine>,
+    pub core: &'static Core<TestOs>,
     pub active: Arc<Active>,
     pub file: File,
     pub known: &'static DataFile,
@@ -76,7 +76,7 @@ impl Served {
             meanwhile();
             PAGE as isize
         };
-        let target = self.core.target_of_read(mode, self.known, PAGE, offset);
+        let target = self.core.page_of_request(mode, self.known, PAGE, offset);
         let read = match target {
             // SAFETY: the buffer has this length.
             Some(target) => unsafe { self.core.read(mode, target, address, PAGE, real) },
@@ -194,7 +194,7 @@ fn a_write_that_fails_or_comes_short_drops_the_page() {
 }
 
 #[test]
-fn a_write_of_a_part_or_of_several_pages_drops_all_that_it_touches() {
+fn write_of_part_or_several_pages_drops_all_it_touches() {
     // Length, offset, and the first and last page that the write touches.
     for (length, offset, first, last) in [
         (1, 5 * PAGE, 5, 5),
@@ -223,7 +223,7 @@ fn overlapping_writes_of_a_page_are_not_offered() {
     let begin = || {
         served
             .core
-            .begin_write(served.known, PAGE, offset, End::Seen)
+            .begin_write(served.known, PAGE, offset, Completion::Observed)
     };
     let (one, other) = (begin().unwrap(), begin().unwrap());
     for write in [one, other] {
@@ -240,7 +240,7 @@ fn a_write_whose_end_is_not_seen_only_drops() {
     drop(
         served
             .core
-            .begin_write(served.known, PAGE, 4 * PAGE as i64, End::Unseen),
+            .begin_write(served.known, PAGE, 4 * PAGE as i64, Completion::Unobserved),
     );
     assert_eq!(served.read(4), (1, true));
     assert_eq!(served.read(4), (1, false), "it does not keep the page out");
@@ -261,9 +261,9 @@ fn whatever_is_not_a_write_of_pages_drops_the_whole_file() {
             served.core.change_file(Some(served.known), || ());
         }),
         ("a change that is not followed", |served| {
-            served.core.change_unfollowed(served.known, || ());
+            served.core.change_untracked(served.known, || ());
         }),
-        ("other contents", |served| served.known.replace_contents()),
+        ("other contents", |served| served.known.assign_new_id()),
     ];
     for (what, change) in changes {
         let served = Served::new();
@@ -293,7 +293,7 @@ fn a_hole_drops_its_pages_and_no_other() {
 fn size_and_times_drop_nothing() {
     let served = Served::new();
     served.cached(4);
-    served.core.change_looks(Some(served.known), || ());
+    served.core.change_metadata(Some(served.known), || ());
     assert_eq!(served.read(4), (1, false));
 }
 
@@ -327,7 +327,7 @@ fn a_cached_page_of_another_number_is_dropped_when_it_is_read() {
         let offset = number * PAGE as i64;
         served
             .core
-            .target_of_read(mode, served.known, PAGE, offset)
+            .page_of_request(mode, served.known, PAGE, offset)
             .expect("a page of the file")
     };
     let is_the_page = |bytes: &[u8]| {
@@ -373,7 +373,7 @@ fn in_bypass_contents_stay_and_writes_drop() {
 }
 
 #[test]
-fn what_straddles_the_beginning_of_bypass_is_right_and_not_offered() {
+fn read_across_start_of_bypass_is_right_and_not_offered() {
     let served = Served::new();
     let uses = |bypass| served.core.switch().use_for(bypass, false);
     served.cached(4);
@@ -382,9 +382,10 @@ fn what_straddles_the_beginning_of_bypass_is_right_and_not_offered() {
     uses(Bypass::Off);
     // A write that begins before bypass and ends in it, and the reverse.
     let begin = || {
-        let write = served
-            .core
-            .begin_write(served.known, PAGE, 4 * PAGE as i64, End::Seen);
+        let write =
+            served
+                .core
+                .begin_write(served.known, PAGE, 4 * PAGE as i64, Completion::Observed);
         write.unwrap()
     };
     for (at_first, at_last) in [(Bypass::Off, Bypass::On), (Bypass::On, Bypass::Off)] {
@@ -448,7 +449,9 @@ fn the_control_group_is_read_from_the_data_file_in_both_modes() {
 impl Served {
     /// Begins and ends a write that never reaches the file.
     fn change(&self, length: usize, offset: i64) {
-        let write = self.core.begin_write(self.known, length, offset, End::Seen);
+        let write = self
+            .core
+            .begin_write(self.known, length, offset, Completion::Observed);
         self.core.finish_write(write.unwrap(), None, None);
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use cache::{PageId, ReadOutcome};
 
 use crate::core::Core;
-use crate::core::page_request::End;
+use crate::core::page_request::Completion;
 use crate::files::Attach;
 use crate::files::DataFile;
 use crate::platform::os::Os;
@@ -15,7 +15,7 @@ const PAGE: usize = 16384;
 
 /// Creates and opens a data file whose page size is known.
 fn opened(
-    core: &'static Core<os_for_tests::Machine>,
+    core: &'static Core<os_for_tests::TestOs>,
     folder: &std::path::Path,
 ) -> (std::fs::File, &'static DataFile) {
     let file = std::fs::File::create_new(folder.join("a.ibd")).unwrap();
@@ -37,29 +37,31 @@ fn every_change_counts_from_its_beginning_to_its_end() {
     let (file, known) = opened(core, folder.path());
     let fd = file.as_raw_fd();
 
-    let mut before = known.at_rest();
+    let mut before = known.idle_changes();
     let mut counted = |what: &str| {
-        let now = known.at_rest();
+        let now = known.idle_changes();
         assert!(before.is_some() && now > before, "{what}");
         before = now;
     };
-    let under_way = || assert_eq!(known.at_rest(), None);
+    let under_way = || assert_eq!(known.idle_changes(), None);
     for offset in [0, 16384, 100, -1] {
-        let write = core.begin_write(known, 16384, offset, End::Seen).unwrap();
+        let write = core
+            .begin_write(known, 16384, offset, Completion::Observed)
+            .unwrap();
         under_way();
         core.finish_write(write, None, None);
         counted("a write");
     }
     // A write with an unobserved end counts only when it begins.
-    drop(core.begin_write(known, 16384, 0, End::Unseen));
+    drop(core.begin_write(known, 16384, 0, Completion::Unobserved));
     counted("a write whose end is not seen");
     core.change_range((fd, known), 16384, 0, under_way);
     counted("a range");
     core.change_file(Some(known), under_way);
     counted("the whole file");
-    core.change_looks(Some(known), under_way);
+    core.change_metadata(Some(known), under_way);
     counted("size or times");
-    core.change_unfollowed(known, under_way);
+    core.change_untracked(known, under_way);
     counted("a write without an offset");
 }
 
@@ -86,7 +88,7 @@ fn highest_lsn_of_written_pages_is_kept() {
         let mut page = vec![1; PAGE];
         page[4..8].copy_from_slice(&1u32.to_be_bytes());
         page[16..24].copy_from_slice(&lsn.to_be_bytes());
-        let write = core.begin_write(known, PAGE, PAGE as i64, End::Seen);
+        let write = core.begin_write(known, PAGE, PAGE as i64, Completion::Observed);
         core.finish_write(
             write.unwrap(),
             core.switch().active().as_deref(),
@@ -103,7 +105,7 @@ fn highest_lsn_of_written_pages_is_kept() {
 
 /// The order of the whole-file change and the page write is unknown.
 #[test]
-fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
+fn write_during_change_of_whole_file_is_not_offered() {
     let core = os_for_tests::core();
     let folder = tempfile::tempdir().unwrap();
     let active = os_for_tests::active_in(core.switch(), folder.path());
@@ -114,7 +116,7 @@ fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
     page[4..8].copy_from_slice(&1u32.to_be_bytes());
 
     let begin = || {
-        core.begin_write(known, PAGE, PAGE as i64, End::Seen)
+        core.begin_write(known, PAGE, PAGE as i64, Completion::Observed)
             .unwrap()
     };
     let is_cached_after = |write| {
@@ -136,15 +138,15 @@ fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
     assert!(is_cached_after(begin()));
 
     // Nor a page that a read returns under an identity that its file has lost since.
-    known.replace_contents();
+    known.assign_new_id();
     let offset = PAGE as i64;
     let mode = core.switch().mode();
-    let target = core.target_of_read(mode, known, PAGE, offset).unwrap();
+    let target = core.page_of_request(mode, known, PAGE, offset).unwrap();
     let mut buffer = vec![0; PAGE];
     // SAFETY: the buffer is valid for its length.
     let read = unsafe {
         core.read(mode, target, buffer.as_mut_ptr(), PAGE, || {
-            known.replace_contents();
+            known.assign_new_id();
             buffer.copy_from_slice(&page);
             PAGE as isize
         })

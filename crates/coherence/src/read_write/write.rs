@@ -4,7 +4,7 @@ use cache::{PageId, Source};
 
 use super::canaries;
 use crate::core::Core;
-use crate::core::page_request::{End, Target, Write};
+use crate::core::page_request::{Completion, PageRequest, Write};
 use crate::files::DataFile;
 use crate::page::header::{header_lsn, header_page};
 use crate::platform::os::Os;
@@ -17,38 +17,38 @@ impl<O: Os> Core<O> {
     /// Prepares a write: increments generations and drops entries. Call before submitting it.
     ///
     /// Returns the handle for [`finish_write`](Self::finish_write), which is called after the write has completed.
-    /// - `End::Seen`: `finish_write` may admit the page.
-    /// - `End::Perhaps`: blocks the admission of reads of its pages until `finish_write`, or until the server reuses the request.
+    /// - `Completion::Observed`: `finish_write` may admit the page.
+    /// - `Completion::MaybeObserved`: blocks the admission of reads of its pages until `finish_write`, or until the server reuses the request.
     ///   A read that is submitted after such a write may complete before it.
-    /// - `End::Unseen`: the end of the write is never observed, and the preparation is all that happens.
+    /// - `Completion::Unobserved`: the end of the write is never observed, and the preparation is all that happens.
     pub fn begin_write(
         &self,
         file: &'static DataFile,
         length: usize,
         offset: i64,
-        end: End,
+        completion: Completion,
     ) -> Option<Write> {
-        if end == End::Unseen {
+        if completion == Completion::Unobserved {
             // Before the increment: a thread that takes a ticket afterwards must see this.
-            self.files.note_unseen_write();
+            self.files.note_unobserved_write();
         }
         if length == 0 || canaries::skips_write(self.switch(), file, offset) {
             return None;
         }
         if offset < 0 {
-            return Some(whole_file(file, end));
+            return Some(whole_file(file, completion));
         }
         let mut page_size = file.page_size();
         if page_size == 0 {
             // No page of the file is cached. A read that overlaps this write may learn the page size.
-            if end == End::Unseen {
+            if completion == Completion::Unobserved {
                 file.void_stamp();
             }
-            let blocked = file.block_inserts();
+            let blocked = file.block_admissions();
             page_size = file.page_size();
             if page_size == 0 {
-                return Some(match end {
-                    End::Perhaps => self.one_page(file, length, offset),
+                return Some(match completion {
+                    Completion::MaybeObserved => self.one_page(file, length, offset),
                     _ => Write::File(blocked),
                 });
             }
@@ -57,20 +57,20 @@ impl<O: Os> Core<O> {
         let begin = offset as u64 / size;
         let until = (offset as u64 + length as u64 - 1) / size;
         let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(until)) else {
-            return Some(whole_file(file, end));
+            return Some(whole_file(file, completion));
         };
         let pages = last - first + 1;
         if pages > PAGES_BY_PAGE {
-            return Some(whole_file(file, end));
+            return Some(whole_file(file, completion));
         }
         self.damage.forget(file.owner, first, pages);
         let generations = self.switch().generations();
-        let id = canaries::id_after(file, || match end {
-            End::Seen | End::Perhaps => {
+        let id = canaries::id_after(file, || match completion {
+            Completion::Observed | Completion::MaybeObserved => {
                 file.begin_change();
                 generations.begin_write(file.owner, first, pages);
             }
-            End::Unseen => {
+            Completion::Unobserved => {
                 file.note_change();
                 generations.bump(file.owner, first, pages);
             }
@@ -78,17 +78,17 @@ impl<O: Os> Core<O> {
         let was_cached = match &*self.switch().active() {
             Some(active) => active.extension.invalidate(id, first, pages),
             None => {
-                file.write_unseen();
+                file.write_while_off();
                 false
             }
         };
         if file.page_size() != page_size {
-            file.replace_contents(); // relearned since: the pages dropped above were the wrong ones
+            file.assign_new_id(); // relearned since: the pages dropped above were the wrong ones
         }
         // A page written while the whole file changes may be outdated before its admission. Checked after the identity: see
         // `cacheable`.
         let one = length as u64 == size && offset as u64 % size == 0;
-        let whole = one && end == End::Seen && !file.is_kept_out();
+        let whole = one && completion == Completion::Observed && !file.is_blocked();
         Some(Write::Pages {
             file,
             first: PageId {
@@ -98,7 +98,7 @@ impl<O: Os> Core<O> {
             pages,
             whole,
             was_cached,
-            end,
+            completion,
         })
     }
 
@@ -110,12 +110,12 @@ impl<O: Os> Core<O> {
             pages,
             whole,
             was_cached,
-            end,
+            completion,
         } = write
         else {
             return;
         };
-        if end != End::Unseen {
+        if completion != Completion::Unobserved {
             file.end_change();
         }
         let ticket = self
@@ -127,7 +127,7 @@ impl<O: Os> Core<O> {
             return;
         };
         if canaries::is_excluded(file) {
-            return self.count_kept_out(file, bytes.len());
+            return self.count_excluded(file, bytes.len());
         }
         if canaries::keeps_lsn()
             && let Some(manifest) = self.switch().manifest()
@@ -139,7 +139,7 @@ impl<O: Os> Core<O> {
         if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
             self.offer(
                 active,
-                Target { file, page: first },
+                PageRequest { file, page: first },
                 bytes,
                 ticket,
                 Source::Write { was_cached },
@@ -163,9 +163,9 @@ impl<O: Os> Core<O> {
         if mode.records() && length != 0 {
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-            self.notes.note_write(file, Some(bytes), length, offset);
+            self.trace.record_write(file, Some(bytes), length, offset);
         }
-        let Some(write) = self.begin_write(file, length, offset, End::Seen) else {
+        let Some(write) = self.begin_write(file, length, offset, Completion::Observed) else {
             return real();
         };
         let result = canaries::call_then_stamp(real, || self.files.stamp(file, fd));
@@ -192,16 +192,16 @@ impl<O: Os> Core<O> {
             pages: 1,
             whole: false,
             was_cached: false,
-            end: End::Perhaps,
+            completion: Completion::MaybeObserved,
         }
     }
 }
 
 /// Tracks a write as a change of the whole file.
 #[cold]
-fn whole_file(file: &'static DataFile, end: End) -> Write {
-    if end == End::Unseen {
+fn whole_file(file: &'static DataFile, completion: Completion) -> Write {
+    if completion == Completion::Unobserved {
         file.void_stamp();
     }
-    Write::File(file.block())
+    Write::File(file.begin_file_change())
 }

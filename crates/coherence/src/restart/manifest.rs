@@ -33,7 +33,7 @@ pub struct Head {
     /// How often tracking has stopped, or was found to be incomplete.
     detached: AtomicU64,
     /// The value of `detached` when the current tracking period began.
-    followed_since: AtomicU64,
+    tracked_since: AtomicU64,
     /// Identities from this one on were never assigned.
     ids: AtomicU64,
     /// The sign of life `L`: the coarse clock of the file systems, nanoseconds since 1970.
@@ -333,12 +333,12 @@ impl Manifest {
     /// that has had no gap until now.
     pub fn attach(&self, session: Option<u64>, since: u64) {
         set(&self.head.session, session.unwrap_or(0));
-        set(&self.head.followed_since, since);
+        set(&self.head.tracked_since, since);
     }
 
     /// Whether tracking has had no gap since the cache became active.
     pub fn is_followed(&self) -> bool {
-        self.head.followed_since.load(Ordering::SeqCst) == self.detached()
+        self.head.tracked_since.load(Ordering::SeqCst) == self.detached()
     }
 
     /// Announces an identity before a file gets it.
@@ -642,7 +642,7 @@ impl Record {
             identity: self.identity(),
             id: FileId(id as u32),
             page_size: shape as u32,
-            base: (shape >> 32) as u32,
+            first_page: (shape >> 32) as u32,
             pages: get(&self.pages),
             stamp,
             rejection,
@@ -660,7 +660,7 @@ pub struct PersistedFile {
     /// Page size, bytes.
     pub page_size: u32,
     /// The file's first page number.
-    pub base: u32,
+    pub first_page: u32,
     /// Approximate number of its cached pages.
     pub pages: u64,
     stamp: i64,

@@ -545,7 +545,7 @@ impl Process {
         (0..FILES).for_each(|file| self.close(file));
         let files = self.files();
         let manifest = files.switch.manifest().expect("kept");
-        assert!(files.are_at_rest());
+        assert!(files.are_idle());
         let latest = manifest.latest_stamp();
         kernel(|kernel| {
             while kernel.now <= latest {

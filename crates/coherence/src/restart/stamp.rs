@@ -92,22 +92,22 @@ impl FileIdentity {
 
 /// Size and modification time, for the audit of a running server. Every change of a file's contents changes one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct FileStat {
     size: i64,
     modified: (i64, i64),
 }
 
-impl Looks {
+impl FileStat {
     /// Takes both from the kernel's answer.
-    pub fn of(stat: &Stat) -> Looks {
-        Looks {
+    pub fn of(stat: &Stat) -> FileStat {
+        FileStat {
             size: stat.size,
             modified: stat.modified,
         }
     }
 
     /// The difference as human-readable text.
-    pub fn difference(&self, later: &Looks) -> String {
+    pub fn difference(&self, later: &FileStat) -> String {
         if self.size == later.size {
             String::from("its modification time differs")
         } else {

@@ -34,7 +34,7 @@ use control_group::Waits;
 pub use mode::{ACTIVE, Bypass, CONTROL, FILL, HARVEST, Mode, RECORD, SERVE, TRACK};
 use mode::{USE, WANTED, bits, in_use, with_mode};
 
-use crate::platform::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering, fence};
+use crate::platform::sync::{ArcSwapOption, AtomicU32, CachePadded, Guard, Ordering, fence};
 use crate::restart::manifest::Manifest;
 
 /// An extension with the epoch of its activation.
@@ -86,9 +86,9 @@ impl Active {
 pub struct Switch {
     /// Lowest byte: the mode bits. Next byte: the wanted use of an active extension. Above: a counter of `HARVEST` periods.
     /// `HARVEST` ends only if the counter shows the period for which no request was found in flight.
-    word: Alone<AtomicU32>,
+    word: CachePadded<AtomicU32>,
     /// Announced asynchronous requests that are not yet harvested.
-    pending: Alone<AtomicU32>,
+    pending: CachePadded<AtomicU32>,
     epoch: AtomicU32,
     active: ArcSwapOption<Active>,
     /// Created before tracking starts, so that no hook allocates it.
@@ -98,7 +98,7 @@ pub struct Switch {
     /// The persisted state for the next process, if the cache is kept.
     manifest: OnceLock<Manifest>,
     /// The value of [`Manifest::detached`] when tracking for an extension began.
-    followed_since: AtomicU64,
+    tracked_since: AtomicU64,
 }
 
 /// Tracking was interrupted while switching on. Holds the extension, which the caller must retire. It is `None` if the
@@ -115,14 +115,14 @@ impl Switch {
     /// Creates a switch in mode off.
     pub const fn new() -> Switch {
         Switch {
-            word: Alone(AtomicU32::new(((SERVE | FILL) as u32) << WANTED)),
-            pending: Alone(AtomicU32::new(0)),
+            word: CachePadded(AtomicU32::new(((SERVE | FILL) as u32) << WANTED)),
+            pending: CachePadded(AtomicU32::new(0)),
             epoch: AtomicU32::new(0),
             active: ArcSwapOption::const_empty(),
             generations: OnceLock::new(),
             file_ids: AtomicU32::new(0),
             manifest: OnceLock::new(),
-            followed_since: AtomicU64::new(0),
+            tracked_since: AtomicU64::new(0),
         }
     }
 
@@ -205,24 +205,24 @@ impl Switch {
     /// First step of switching on: hooks track files and writes. Returns whether tracking started now. If so, `forget` was
     /// called just before, and the caller must find the open files. If not, a recording has tracked them already.
     pub fn start_tracking(&self, forget: impl Fn()) -> bool {
-        self.follow(TRACK, forget)
+        self.track(TRACK, forget)
     }
 
     /// Starts a recording. Returns as [`start_tracking`](Self::start_tracking).
     pub fn start_recording(&self, forget: impl Fn()) -> bool {
-        self.follow(RECORD, forget)
+        self.track(RECORD, forget)
     }
 
-    fn follow(&self, reason: u8, forget: impl Fn()) -> bool {
+    fn track(&self, reason: u8, forget: impl Fn()) -> bool {
         self.generations();
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
             if let (TRACK, Some(manifest)) = (reason, self.manifest()) {
                 // Before the exchange: a thread that stops tracking increments `detached` first, and then changes the word.
                 let detached = manifest.detached();
-                self.followed_since.store(detached, Ordering::Relaxed);
+                self.tracked_since.store(detached, Ordering::Relaxed);
             }
-            let followed = Mode(bits(before)).follows();
+            let followed = Mode(bits(before)).tracks();
             if !followed && !canary!("gap-not-seen") {
                 forget();
             }
@@ -291,7 +291,7 @@ impl Switch {
             })?;
         if let Some(manifest) = self.manifest() {
             // Relaxed: only one thread at a time starts tracking for an extension, and it is this thread.
-            manifest.attach(session, self.followed_since.load(Ordering::Relaxed));
+            manifest.attach(session, self.tracked_since.load(Ordering::Relaxed));
         }
         Ok(begun)
     }
@@ -338,7 +338,7 @@ impl Switch {
 
     /// Prepares the end of the process: stops serving, admission and recording. Writes stay tracked until the process ends, so
     /// that the persisted state stays current.
-    pub fn only_follow(&self) {
+    pub fn only_track(&self) {
         self.use_for(Bypass::On, false);
         self.change(|mode| mode & !RECORD);
     }
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_published_after_a_switching_off_that_a_recording_outlived() {
+    fn publish_after_switch_off_during_recording_is_refused() {
         let switch = a_switch();
         switch.start_recording(|| ());
         switch.start_tracking(|| ());
@@ -592,7 +592,7 @@ mod tests {
             (mode(), switch.mode().bypass()),
             (TRACK | ACTIVE, Bypass::On)
         );
-        assert!(!switch.mode().looks_at_reads());
+        assert!(!switch.mode().handles_reads());
         switch.start_recording(|| ());
         switch.use_for(Bypass::Off, true);
         assert_eq!(mode(), ON | CONTROL | RECORD, "a recording goes on");

@@ -16,7 +16,7 @@ pub const FILL: u8 = 32;
 pub const CONTROL: u8 = 64;
 
 /// The reasons to track files and writes.
-pub(super) const FOLLOWING: u8 = TRACK | RECORD;
+pub(super) const TRACKING: u8 = TRACK | RECORD;
 
 /// The use of an active extension.
 pub(super) const USE: u8 = SERVE | FILL | CONTROL;
@@ -96,7 +96,7 @@ impl Mode {
 
     /// Whether reads are served or timed. Recording does not count.
     #[inline(always)]
-    pub fn looks_at_reads(self) -> bool {
+    pub fn handles_reads(self) -> bool {
         self.0 & (SERVE | CONTROL) != 0
     }
 
@@ -109,8 +109,8 @@ impl Mode {
 
     /// Whether data files and writes to them are tracked.
     #[inline(always)]
-    pub fn follows(self) -> bool {
-        self.0 & FOLLOWING != 0
+    pub fn tracks(self) -> bool {
+        self.0 & TRACKING != 0
     }
 
     /// Whether page reads and writes are recorded.

@@ -16,7 +16,7 @@ use crate::platform::sync::JoinHandle;
 use crate::switch::{Active, Switch};
 
 #[derive(Default)]
-pub struct Machine {
+pub struct TestOs {
     /// Nanoseconds by which simulated time is ahead.
     passed: AtomicU64,
     /// Nanoseconds by which the clock of file timestamps is shifted.
@@ -29,7 +29,7 @@ pub struct Machine {
     pub birth: AtomicU64,
 }
 
-impl Machine {
+impl TestOs {
     pub fn let_pass(&self, time: Duration) {
         self.passed
             .fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
@@ -42,9 +42,9 @@ impl Machine {
 }
 
 /// Creates a core for one test, with a table of 1024 descriptors.
-pub fn core() -> &'static Core<Machine> {
+pub fn core() -> &'static Core<TestOs> {
     let table: Vec<Slot> = (0..1024).map(|_| empty_slot()).collect();
-    Box::leak(Box::new(Core::new(Machine::default(), table.leak())))
+    Box::leak(Box::new(Core::new(TestOs::default(), table.leak())))
 }
 
 /// Creates an extension with a small cache file for one test.
@@ -100,7 +100,7 @@ fn now(clock: libc::clockid_t) -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-impl Os for Machine {
+impl Os for TestOs {
     const HERE: i32 = libc::AT_FDCWD;
 
     fn stat(&self, fd: i32) -> Option<Stat> {

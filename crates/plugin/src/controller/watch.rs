@@ -83,7 +83,7 @@ impl Watch {
         }
         self.noted = Some(Instant::now());
         cache::give_idle_memory_back();
-        CORE.end_unseen(crate::async_io::UNSEEN);
+        CORE.end_unobserved_writes(crate::async_io::UNOBSERVED_TIMEOUT);
         let devices = CORE.switch().active().as_ref().map(|active| {
             persist::note(&active.extension);
             active.extension.device_statistics()

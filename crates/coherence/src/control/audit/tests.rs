@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 use super::suspended::{Row, Suspensions};
 use super::{Audit, EVERY, LONGEST, QUIET};
 use crate::read_write::read_write_tests::{Served, page};
-use crate::testing::os_for_tests::Machine;
+use crate::testing::os_for_tests::TestOs;
 
 /// A server whose file is quiet and remembered by the audit.
 struct Watched {
     server: Served,
     list: &'static Suspensions,
-    audit: Audit<Machine>,
+    audit: Audit<TestOs>,
 }
 
 impl Watched {
@@ -110,7 +110,7 @@ fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
 }
 
 #[test]
-fn a_file_that_the_server_goes_on_changing_is_cached_again_in_the_end() {
+fn suspected_file_that_keeps_changing_is_cached_again() {
     let mut watched = Watched::new();
     watched.touch(1_000_000_000);
     watched.look_for(EVERY);

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use crate::files::{DataFile, Files, Looks};
+use crate::files::{DataFile, FileStat, Files};
 use crate::platform::os::Os;
 
 /// Observations of one file. Times are those of [`Os::running`].
 pub struct Watch {
-    /// The last value of [`DataFile::at_rest`].
-    at_rest: Option<u64>,
+    /// The last value of [`DataFile::idle_changes`].
+    idle_changes: Option<u64>,
     /// Start of the current observation: of this value, or of the last unexplained difference.
     since: Duration,
     /// The last size and times, and since when they have been constant.
-    last: Option<Looks>,
+    last: Option<FileStat>,
     steady_since: Duration,
     /// Size and times after a quiet period; later ones are compared with them.
-    remembered: Option<Looks>,
+    remembered: Option<FileStat>,
 }
 
 /// Result of observing a file.
@@ -36,7 +36,7 @@ impl Watch {
     /// Creates the state of a file that was never observed.
     pub fn new(now: Duration) -> Watch {
         Watch {
-            at_rest: None,
+            idle_changes: None,
             since: now,
             last: None,
             steady_since: now,
@@ -52,26 +52,26 @@ impl Watch {
         quiet: Duration,
     ) -> Seen {
         // In this order: a change is counted before it is submitted.
-        let before = file.at_rest();
-        let looks = files.looks(file);
-        let at_rest = before.filter(|_| file.at_rest() == before);
-        self.look(at_rest, looks, files.os.running(), quiet)
+        let before = file.idle_changes();
+        let looks = files.stat_of(file);
+        let idle_changes = before.filter(|_| file.idle_changes() == before);
+        self.look(idle_changes, looks, files.os.running(), quiet)
     }
 
     fn look(
         &mut self,
-        at_rest: Option<u64>,
-        looks: Option<Looks>,
+        idle_changes: Option<u64>,
+        looks: Option<FileStat>,
         now: Duration,
         quiet: Duration,
     ) -> Seen {
-        let (Some(at_rest), Some(looks)) = (at_rest, looks) else {
+        let (Some(idle_changes), Some(looks)) = (idle_changes, looks) else {
             *self = Watch::new(now);
             return Seen::Busy;
         };
-        if self.at_rest != Some(at_rest) {
+        if self.idle_changes != Some(idle_changes) {
             *self = Watch {
-                at_rest: Some(at_rest),
+                idle_changes: Some(idle_changes),
                 last: Some(looks),
                 ..Watch::new(now)
             };
@@ -104,8 +104,8 @@ mod tests {
 
     const QUIET: Duration = Duration::from_secs(90);
 
-    fn looks(size: i64) -> Option<Looks> {
-        Some(Looks::of(&Stat {
+    fn looks(size: i64) -> Option<FileStat> {
+        Some(FileStat::of(&Stat {
             size,
             ..Stat::default()
         }))
@@ -119,9 +119,9 @@ mod tests {
             Clocked(Watch::new(Duration::ZERO), Duration::ZERO)
         }
 
-        fn look(&mut self, at_rest: Option<u64>, size: i64) -> Seen {
+        fn look(&mut self, idle_changes: Option<u64>, size: i64) -> Seen {
             self.1 += Duration::from_secs(10);
-            self.0.look(at_rest, looks(size), self.1, QUIET)
+            self.0.look(idle_changes, looks(size), self.1, QUIET)
         }
 
         fn rest(&mut self, number: u64, size: i64) {

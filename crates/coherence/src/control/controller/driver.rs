@@ -236,7 +236,7 @@ impl<H: Host> Controller<H> {
             Store::Kill => switch.kill().map(Event::<H>::Taken),
             Store::SwitchOff => switch.switch_off().map(Event::<H>::Taken),
             Store::Leave => {
-                switch.only_follow();
+                switch.only_track();
                 None
             }
             Store::Follow(work) => {

@@ -4,18 +4,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::driver::Controller;
-use super::events::{Event, Refused, Told};
+use super::events::{Event, LogEvent, Refused};
 use super::host::{Engine, Host};
 use super::state::{Built, Shown};
 use crate::switch::Active;
-use crate::testing::os_for_tests::{Machine, active_in, core};
+use crate::testing::os_for_tests::{TestOs, active_in, core};
 
 struct Bare;
 
 type Happens = Event<u32, Engine>;
 
 impl Host for Bare {
-    type Os = Machine;
+    type Os = TestOs;
     type Settings = u32;
     type Watched = ();
 
@@ -39,7 +39,7 @@ impl Host for Bare {
 
     fn close(&self, _: Engine) {}
 
-    fn tell(&self, _: Told<u32>) {}
+    fn tell(&self, _: LogEvent<u32>) {}
 
     fn watch(&self, (): &mut (), _: Option<u32>, _: impl Fn(Happens)) {}
 }

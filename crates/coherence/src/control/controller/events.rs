@@ -90,7 +90,7 @@ pub enum Later<S, E> {
     /// Close the engine once it is unused. [`Event::Closed`].
     Close(E),
     /// Log this.
-    Tell(Told<S>),
+    Tell(LogEvent<S>),
     /// Answer to the client: warnings, or the refusal.
     Answer(Result<Vec<String>, Refused>),
     /// Post the same event again after a change.
@@ -99,7 +99,7 @@ pub enum Later<S, E> {
 
 /// Log messages.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told<S> {
+pub enum LogEvent<S> {
     SwitchedOn(S),
     SwitchedOff,
     /// The cache is persisted for the next process.

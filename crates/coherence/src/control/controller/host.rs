@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::events::{Event, Told};
+use super::events::{Event, LogEvent};
 use super::state::{Built, Layout};
 use crate::platform::os::Os;
 use crate::switch::Active;
@@ -49,7 +49,7 @@ pub trait Host: Send + Sync + Sized + 'static {
     fn close(&self, engine: Engine);
 
     /// Writes a line to the log.
-    fn tell(&self, told: Told<Self::Settings>);
+    fn tell(&self, told: LogEvent<Self::Settings>);
 
     /// Checks whether the server can still be tracked, and posts the findings. Runs in the controller's thread after each tick.
     /// `nominal`: page size of the layout in bytes, if the extension is on.

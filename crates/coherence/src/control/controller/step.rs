@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::events::{Event, Later, Refused, Store, Told};
+use super::events::{Event, Later, LogEvent, Refused, Store};
 #[cfg(test)]
 use super::state::LeftOut;
 use super::state::{
@@ -42,7 +42,7 @@ impl<S, E> Effects<S, E> {
         self.later.push(Later::Answer(answer));
     }
 
-    fn tell(&mut self, told: Told<S>) {
+    fn tell(&mut self, told: LogEvent<S>) {
         self.later.push(Later::Tell(told));
     }
 }
@@ -79,7 +79,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Leave => match state {
                 State::On(_) => {
                     fx.stores.push(Store::Leave);
-                    fx.tell(Told::Left);
+                    fx.tell(LogEvent::Left);
                     State::Gone
                 }
                 state => {
@@ -91,7 +91,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Foreign { epoch, why } => match state {
                 State::On(on) if self.accused(on.epoch, epoch) => {
                     let next = self.switch_off(State::On(on), Idle::Distrusted(why.clone()), fx);
-                    fx.tell(Told::Foreign(why));
+                    fx.tell(LogEvent::Foreign(why));
                     next
                 }
                 state => state,
@@ -99,7 +99,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Unseen(why) => match state {
                 State::On(_) => {
                     let next = self.switch_off(state, Idle::Unseen(why.clone()), fx);
-                    fx.tell(Told::Unseen(why));
+                    fx.tell(LogEvent::Unseen(why));
                     next
                 }
                 state => state,
@@ -122,7 +122,7 @@ impl<S: Layout, E> Machine<S, E> {
                         && page < self.nominal_page
                         && self.refused_page != Some(page) =>
                 {
-                    fx.tell(Told::SmallerPages(page));
+                    fx.tell(LogEvent::SmallerPages(page));
                     self.rebuild(Idle::Off, settings, now, fx)
                 }
                 state => state,
@@ -173,7 +173,7 @@ impl<S: Layout, E> Machine<S, E> {
                     // Files may have been tracked since the server's start.
                     fx.stores.push(Store::SwitchOff);
                     if !matches!(&job.before, Idle::Unseen(known) if *known == why) {
-                        fx.tell(Told::Passive(why.clone()));
+                        fx.tell(LogEvent::Passive(why.clone()));
                     }
                     fx.answer(Err(Refused::Why(why.clone())));
                     State::Idle(Idle::Unseen(why))
@@ -207,7 +207,7 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Published(before) => {
                 self.retiring.extend(before);
                 if let State::On(on) = &state {
-                    fx.tell(Told::SwitchedOn(on.settings.clone()));
+                    fx.tell(LogEvent::SwitchedOn(on.settings.clone()));
                 }
                 state
             }
@@ -260,12 +260,12 @@ impl<S: Layout, E> Machine<S, E> {
         self.life += 1;
         self.nominal_page = USUAL_PAGE;
         if let Some(why) = passive {
-            fx.tell(Told::Passive(why.clone()));
+            fx.tell(LogEvent::Passive(why.clone()));
             State::Passive(why)
         } else if broken {
             State::Broken { shown: wanted }
         } else if let Some(why) = unseen {
-            fx.tell(Told::Passive(why.clone()));
+            fx.tell(LogEvent::Passive(why.clone()));
             State::Idle(Idle::Unseen(why))
         } else if wanted {
             State::Idle(Idle::Off.wanted(now))
@@ -288,7 +288,7 @@ impl<S: Layout, E> Machine<S, E> {
             #[cfg(test)]
             State::Building(job) if self.leaves_out(LeftOut::Overtaking) => State::Building(job),
             State::On(_) => {
-                fx.tell(Told::SwitchedOff);
+                fx.tell(LogEvent::SwitchedOff);
                 State::Idle(next)
             }
             state => State::Idle(match (self.let_go(state), next) {
@@ -520,7 +520,7 @@ impl<S: Layout, E> Machine<S, E> {
             .as_ref()
             .map_or(FIRST_PAUSE, |known| (known.pause * 2).min(LAST_PAUSE));
         if known.is_none_or(|known| known.why != why) {
-            fx.tell(Told::Failed(why.clone()));
+            fx.tell(LogEvent::Failed(why.clone()));
         }
         State::Idle(Idle::Wanted {
             due: now + pause,
@@ -561,7 +561,7 @@ impl<S: Layout, E> Machine<S, E> {
                         State::Ready(ready)
                     }
                     By::Own => {
-                        fx.tell(Told::Warnings(built.warnings));
+                        fx.tell(LogEvent::Warnings(built.warnings));
                         publish(ready, fx)
                     }
                 }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::events::{Event, Later, Refused, Store, Told};
+use super::events::{Event, Later, LogEvent, Refused, Store};
 use super::state::{Built, Idle, Job, Layout, LeftOut, Machine, Phase, Shown, State, Work};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -320,15 +320,15 @@ fn name_of_later(later: &Later<u32, Engine>) -> String {
             other => format!("refuse-{other:?}").to_lowercase(),
         },
         Later::Tell(told) => match told {
-            Told::SwitchedOn(_) => "log-on".into(),
-            Told::SwitchedOff => "log-off".into(),
-            Told::Left => "log-left".into(),
-            Told::Passive(_) => "log-passive".into(),
-            Told::Unseen(_) => "log-unseen".into(),
-            Told::Foreign(_) => "log-foreign".into(),
-            Told::Failed(_) => "log-failed".into(),
-            Told::Warnings(_) => "log-warnings".into(),
-            Told::SmallerPages(_) => "log-pages".into(),
+            LogEvent::SwitchedOn(_) => "log-on".into(),
+            LogEvent::SwitchedOff => "log-off".into(),
+            LogEvent::Left => "log-left".into(),
+            LogEvent::Passive(_) => "log-passive".into(),
+            LogEvent::Unseen(_) => "log-unseen".into(),
+            LogEvent::Foreign(_) => "log-foreign".into(),
+            LogEvent::Failed(_) => "log-failed".into(),
+            LogEvent::Warnings(_) => "log-warnings".into(),
+            LogEvent::SmallerPages(_) => "log-pages".into(),
         },
     }
 }

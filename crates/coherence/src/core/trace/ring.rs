@@ -11,7 +11,7 @@
 //! Reading does not free places; the client's acknowledgement does. A client that misses an answer can therefore repeat the
 //! request.
 
-use crate::sync::{Alone, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
 
 /// Size of a record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;
@@ -38,11 +38,11 @@ struct Place {
 pub struct Ring {
     places: Box<[Place]>,
     /// Number of the next event. `Relaxed` everywhere: it assigns places and publishes no content.
-    head: Alone<AtomicU64>,
+    head: CachePadded<AtomicU64>,
     /// Events below this number are acknowledged; their places are free.
-    tail: Alone<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
     /// Statistic, as `page_sizes`: `Relaxed` everywhere.
-    lost: Alone<AtomicU64>,
+    lost: CachePadded<AtomicU64>,
     /// Bit `n`: pages of `1 << n` bytes were recorded.
     page_sizes: AtomicU32,
 }
@@ -64,9 +64,9 @@ impl Ring {
                     stamp: AtomicU64::new(number.wrapping_sub(places as u64) << 32),
                 })
                 .collect(),
-            head: Alone::default(),
-            tail: Alone::default(),
-            lost: Alone::default(),
+            head: CachePadded::default(),
+            tail: CachePadded::default(),
+            lost: CachePadded::default(),
             page_sizes: AtomicU32::new(0),
         }
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_is_given_again_and_a_full_ring_counts() {
+    fn unacknowledged_events_repeat_and_full_ring_counts() {
         let ring = Ring::new(4);
         assert!(ring.records(9).1.is_empty());
         for page in 0..6 {
