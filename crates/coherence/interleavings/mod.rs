@@ -88,7 +88,7 @@ fn is_noticed(rule: &'static str, body: fn()) {
     }
     let seed = seed();
     println!("without '{rule}': INTERLEAVINGS_SEED={seed}");
-    canary::leave_out(rule);
+    canary::remove_rule(rule);
     TRIED.set(0);
     BODY.set(body);
     let body = || {
@@ -101,7 +101,7 @@ fn is_noticed(rule: &'static str, body: fn()) {
             run(PctScheduler::new_from_seed(seed, 3, TURN), body);
         }
     }));
-    canary::leave_out("");
+    canary::remove_rule("");
     assert!(found.is_err(), "'{rule}' is not noticed");
     canary::noticed(rule, &format!("{} schedules", TRIED.get()));
 }

@@ -8,14 +8,26 @@
 //! extension was switched on would take completions past them. So requests are tracked only on *armed* contexts: a harvester
 //! has entered them through the hook since then. On other contexts reads pass unmodified. A write on such a context drops the
 //! pages it touches, and blocks the admission of reads of these pages. The block ends when the end of the write is observed,
-//! when the server reuses the request, or after [`UNOBSERVED_TIMEOUT`]. Reason: MariaDB overwrites a freed page with zeros while it may
-//! read it ahead, and the kernel may execute the read first.
+//! when the server reuses the request, or after [`UNOBSERVED_TIMEOUT`]. Reason: MariaDB overwrites a freed page with zeros while
+//! it may read it ahead, and the kernel may execute the read first.
 //!
-//! A read that the cache disk does not answer in time is given up: [`timeout`]. A server's thread must not wait for that disk inside
+//! A read that the cache disk does not answer in time expires (`timeout`). A server's thread must not wait for that disk inside
 //! `io_submit` either. So a read is redirected only while the disk certainly has a free request, and it carries `RWF_NOWAIT`.
 //!
 //! A fallback read is submitted to the server's own context. So many of them are in flight together, and the harvesting thread
 //! waits for none.
+//!
+//! # States of a request
+//! | state | from | to |
+//! |---|---|---|
+//! | redirected | submission of a cached page's read | verified at harvest; else reissued; overdue: expired |
+//! | missed | submission of another read, or a reissued read | harvested: its page is offered |
+//! | write | submission of a write | harvested: ended; after `UNOBSERVED_TIMEOUT` if its end may pass unobserved |
+//! | abandoned | an expired read, already answered to the server | answered by the cache disk |
+//!
+//! # Files
+//! `submit`, `harvest`, `reissue` (the server's own read in place of a redirected one), `timeout` (overdue reads). The table of
+//! requests is [`crate::core::requests`].
 
 mod harvest;
 mod reissue;

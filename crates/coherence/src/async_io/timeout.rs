@@ -57,11 +57,11 @@ impl<O: Os> Core<O> {
 
     /// Whether a search for overdue reads of a context is due.
     fn is_due(&'static self, number: usize, now: u64) -> bool {
-        let looked = self.requests.looked[number].load(Ordering::Relaxed);
+        let looked = self.requests.searched_at[number].load(Ordering::Relaxed);
         // A context that was never searched is due.
         let due = looked == 0 || now >= looked + SEARCH_INTERVAL;
         if due {
-            self.requests.looked[number].store(now.max(1), Ordering::Relaxed);
+            self.requests.searched_at[number].store(now.max(1), Ordering::Relaxed);
         }
         due
     }
@@ -100,10 +100,10 @@ impl<O: Os> Core<O> {
             };
             self.read_original(&mut event, &late.words, late.length);
             self.count_data_read_of(late.words.fd, started, late.timed);
-            self.requests.looked[number].store(0, Ordering::Relaxed); // there may be more
+            self.requests.searched_at[number].store(0, Ordering::Relaxed); // there may be more
             return Some(event);
         }
-        self.requests.looked[number].store(0, Ordering::Relaxed);
+        self.requests.searched_at[number].store(0, Ordering::Relaxed);
         None
     }
 

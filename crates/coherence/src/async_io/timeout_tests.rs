@@ -82,7 +82,7 @@ impl Cached {
             .for_each(|context| core.entering_harvest(context));
         // The previous test has searched a moment ago.
         core.requests
-            .looked
+            .searched_at
             .iter()
             .for_each(|looked| looked.store(0, Ordering::Relaxed));
         let direct = active.extension.device_statistics()[0].direct_io;
@@ -262,7 +262,7 @@ fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
     let sent = Sent::new(&cached, CONTEXTS[0], 1, &mut buffer);
     std::thread::sleep(Duration::from_millis(5));
     let core = cached.core;
-    crate::testing::sync_point::meanwhile("harvested", move || {
+    crate::testing::sync_point::run_at("harvested", move || {
         (0..MOST_PASSES).for_each(|_| assert!(core.expire_reads(CONTEXTS[0], 8, &taken).is_none()));
     });
     let mut late = [sent.event(sent.tag, PAGE as i64)];

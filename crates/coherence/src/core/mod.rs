@@ -1,4 +1,9 @@
 //! State of the coherence protocol for one server process.
+//!
+//! - [`page_request`]: the page of a read, and a write in flight.
+//! - [`requests`]: asynchronous requests in flight, by address.
+//! - [`damage`]: pages with a damaged copy in the data file.
+//! - [`trace`]: hook events for a recording.
 
 pub mod damage;
 pub mod page_request;

@@ -179,7 +179,7 @@ pub struct Requests {
     /// Time of the last search for overdue reads, by the index of the armed context. The last slot is for all contexts that are no
     /// longer armed because the extension was switched on or off since. `Relaxed` everywhere: an extra or a skipped search does
     /// no harm.
-    pub looked: [AtomicU64; CONTEXTS + 1],
+    pub searched_at: [AtomicU64; CONTEXTS + 1],
     /// The origin of these times.
     began: OnceLock<Instant>,
 }
@@ -206,7 +206,7 @@ impl Requests {
             next_tag: AtomicU64::new(1),
             seen: AtomicBool::new(false),
             abandoned: Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())),
-            looked: [const { AtomicU64::new(0) }; CONTEXTS + 1],
+            searched_at: [const { AtomicU64::new(0) }; CONTEXTS + 1],
             began: OnceLock::new(),
         }
     }

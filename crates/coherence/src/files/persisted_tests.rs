@@ -12,7 +12,7 @@ use crate::platform::os::Os as _;
 use crate::restart::manifest::{Head, Manifest, Memory, Record, Recovery, Rejection};
 use crate::restart::stamp::{change_stamp, has_fraction};
 #[cfg(debug_assertions)]
-use crate::testing::canary::{leave_out, noticed};
+use crate::testing::canary::{noticed, remove_rule};
 use crate::testing::os_for_tests::{self, TestOs};
 
 const FINE: Recovery = Recovery::SameMount {
@@ -224,15 +224,15 @@ fn untracked_change_and_failed_flush_are_not_trusted() {
         core.files.switch.manifest().unwrap().is_followed()
     };
     assert!(!is_trusted_after_change());
-    leave_out("io-uring-voids");
+    remove_rule("io-uring-voids");
     assert!(is_trusted_after_change());
     noticed("io-uring-voids", "1 file");
-    leave_out("");
+    remove_rule("");
     assert!(is_followed_after(0) && !is_followed_after(-1));
-    leave_out("flush-failed");
+    remove_rule("flush-failed");
     assert!(is_followed_after(-1));
     noticed("flush-failed", "1 flush");
-    leave_out("");
+    remove_rule("");
 }
 
 #[test]

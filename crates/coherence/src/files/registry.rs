@@ -51,7 +51,7 @@ impl Registry {
     }
 
     /// Whether the object represents this inode.
-    fn stands(&self, key: (u64, u64), file: &'static DataFile) -> bool {
+    fn represents(&self, key: (u64, u64), file: &'static DataFile) -> bool {
         self.by_inode
             .get(&key)
             .is_some_and(|known| std::ptr::eq(*known, file))
@@ -423,7 +423,7 @@ impl<O: Os> Files<O> {
                 continue;
             };
             let details = file.details.lock();
-            if !registry.stands(details.inode, file) {
+            if !registry.represents(details.inode, file) {
                 wrong.push(format!("descriptor {fd} leads to a file at rest"));
             } else if !details.descriptors.contains(&(fd as i32)) {
                 wrong.push(format!("descriptor {fd} is none of its file's"));
@@ -594,7 +594,7 @@ impl<O: Os> Files<O> {
     /// Quarantines an object, which then represents no inode. Does nothing for a quarantined object.
     fn quarantine(&'static self, registry: &mut Registry, file: &'static DataFile) {
         let key = file.details.lock().inode;
-        if registry.stands(key, file) {
+        if registry.represents(key, file) {
             registry.by_inode.remove(&key);
             file.free_record();
             registry.quarantined.push_back((self.os.running(), file));
@@ -613,7 +613,7 @@ impl<O: Os> Files<O> {
                 continue; // open again; the next close lists it
             }
             let key = file.details.lock().inode;
-            if registry.stands(key, file) {
+            if registry.represents(key, file) {
                 file.assign_new_id();
                 self.quarantine(registry, file);
             }

@@ -9,7 +9,7 @@ use super::registry::*;
 use crate::platform::os::Os as _;
 use crate::platform::sync::Ordering;
 use crate::testing::os_for_tests::{self, TestOs};
-use crate::testing::sync_point::meanwhile as at;
+use crate::testing::sync_point::run_at as at;
 
 /// Data files of a server when tracking begins.
 struct Server {

@@ -70,7 +70,7 @@ fn every_change_counts_from_its_beginning_to_its_end() {
 #[test]
 fn highest_lsn_of_written_pages_is_kept() {
     use crate::restart::manifest::{Head, Manifest, Memory, Record};
-    use crate::testing::canary::{leave_out, noticed};
+    use crate::testing::canary::{noticed, remove_rule};
     let core = os_for_tests::core();
     let folder = tempfile::tempdir().unwrap();
     let active = os_for_tests::active_in(core.switch(), folder.path());
@@ -97,10 +97,10 @@ fn highest_lsn_of_written_pages_is_kept() {
         core.switch().manifest().unwrap().take_lsn()
     };
     assert_eq!(kept(7), 7);
-    leave_out("lsn");
+    remove_rule("lsn");
     assert_eq!(kept(9), 0);
     noticed("lsn", "1 write");
-    leave_out("");
+    remove_rule("");
 }
 
 /// The order of the whole-file change and the page write is unknown.

@@ -20,7 +20,7 @@ use crate::files::{Attach, DataFile, Files, Slot, empty_slot};
 use crate::platform::os::{Errno, FileSystem, Level, Os, Stat};
 use crate::platform::sync::{AtomicU64, JoinHandle, Ordering};
 use crate::restart::manifest::{Found, Head, Manifest, Memory, Record};
-use crate::testing::canary::{leave_out, leaves_out, noticed};
+use crate::testing::canary::{is_removed, noticed, remove_rule};
 use crate::testing::failpoint::{Death, die_in, may_die};
 
 const FILES: usize = 3;
@@ -338,20 +338,20 @@ impl World {
         let (token, redo) = kernel(|kernel| (kernel.durable.token, kernel.durable.redo));
         kernel(|kernel| {
             let next: u128 = kernel.number().into();
-            if !leaves_out("token-stays") {
+            if !is_removed("token-stays") {
                 (kernel.shown.token, kernel.durable.token) = (next, next);
             }
         });
         let superblock = kernel(|kernel| kernel.superblock);
         let is_other = manifest.superblock() != superblock;
-        let is_same_mount = self.has_area && (!is_other || leaves_out("superblock"));
+        let is_same_mount = self.has_area && (!is_other || is_removed("superblock"));
         let mut image = None;
         if let Some(written) = self.image.take().filter(|_| !is_same_mount) {
             self.restore(&written.words);
             self.taken = Some(written.clone());
             self.entries = written.entries;
-            let is_proven = written.token == token || leaves_out("token");
-            let is_fenced = written.redo == redo || leaves_out("fence");
+            let is_proven = written.token == token || is_removed("token");
+            let is_fenced = written.redo == redo || is_removed("fence");
             image = Some((written.device, is_proven && is_fenced));
         }
         let found = Found {
@@ -443,11 +443,11 @@ impl Process {
         }
         let known = self.file(file);
         known.begin_change();
-        if !leaves_out("drop-before-write") {
+        if !is_removed("drop-before-write") {
             world.entries.remove(&(known.id().0, page));
         }
         let is_buffered = kernel(|kernel| kernel.is_buffered[file]);
-        if leaves_out("stamp-before-call") {
+        if is_removed("stamp-before-call") {
             self.files().stamp(known, file as i32);
         }
         world.version += 1;
@@ -461,7 +461,7 @@ impl Process {
                 kernel.write(file, page, version, true);
             }
         });
-        if leaves_out("insert-before-completion") {
+        if is_removed("insert-before-completion") {
             world.entries.insert((known.id().0, page), version);
         }
         self.in_flight.push((file, page, version, is_buffered));
@@ -469,10 +469,10 @@ impl Process {
         if one_in(8) {
             kernel(|kernel| kernel.now += TICK);
         }
-        if !leaves_out("stamp-before-call") {
+        if !is_removed("stamp-before-call") {
             self.files().stamp(known, file as i32);
         }
-        if one_in(12) && leaves_out("io-uring-voids") || one_in(12) {
+        if one_in(12) && is_removed("io-uring-voids") || one_in(12) {
             // Through io_uring: the write may land after the death of the process, and the new process may read earlier.
             known.void_stamp();
         }
@@ -554,7 +554,7 @@ impl Process {
         });
         manifest.live();
         may_die();
-        if !leaves_out("sync") {
+        if !is_removed("sync") {
             kernel(|kernel| {
                 let token = kernel.durable.token;
                 kernel.durable = kernel.shown;
@@ -868,12 +868,12 @@ fn left_out_rules_are_noticed() {
     let mut unnoticed = Vec::new();
     let (usual, ..) = run(0, BATCH);
     for rule in MUTATIONS {
-        leave_out(rule);
+        remove_rule(rule);
         let batches = (0..MAX_BATCHES).find(|n| {
             let trusted = catch_unwind(|| run(n * BATCH, BATCH).0);
             trusted.is_err() || trusted.is_ok_and(|trusted| trusted < usual / 2)
         });
-        leave_out("");
+        remove_rule("");
         match batches {
             Some(n) => noticed(rule, &format!("{} histories", (n + 1) * BATCH)),
             None => unnoticed.push(rule),

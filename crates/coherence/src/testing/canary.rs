@@ -239,12 +239,12 @@ thread_local! {
 }
 
 /// Removes a rule in this thread from now on; an empty name removes none.
-pub fn leave_out(rule: &'static str) {
+pub fn remove_rule(rule: &'static str) {
     LEFT_OUT_HERE.set(rule);
 }
 
 /// Whether the rule is removed.
-pub fn leaves_out(rule: &str) -> bool {
+pub fn is_removed(rule: &str) -> bool {
     static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
     let left_out = LEFT_OUT.get_or_init(named);
     LEFT_OUT_HERE.get() == rule || left_out.iter().any(|named| named == rule)

@@ -10,7 +10,7 @@
 macro_rules! canary {
     ($rule:literal) => {{
         #[cfg(debug_assertions)]
-        let is_removed = $crate::canary::leaves_out($rule);
+        let is_removed = $crate::canary::is_removed($rule);
         #[cfg(not(debug_assertions))]
         let is_removed = false;
         is_removed

@@ -9,31 +9,31 @@ pub static AT: OnceLock<fn(&'static str)> = OnceLock::new();
 
 /// Marks a failpoint.
 pub fn at(moment: &'static str) {
-    if let Some(hold_up) = AT.get() {
-        hold_up(moment);
+    if let Some(delay) = AT.get() {
+        delay(moment);
     }
 }
 
 /// An action, and the failpoint at which it runs.
 #[cfg(test)]
-type Meanwhile = Option<(&'static str, Box<dyn FnOnce()>)>;
+type Action = Option<(&'static str, Box<dyn FnOnce()>)>;
 
 #[cfg(test)]
 thread_local! {
-    static MEANWHILE: Cell<Meanwhile> = const { Cell::new(None) };
+    static ACTION: Cell<Action> = const { Cell::new(None) };
 }
 
 /// Runs an action at a failpoint of this thread, once.
 #[cfg(test)]
-pub fn meanwhile(moment: &'static str, act: impl FnOnce() + 'static) {
+pub fn run_at(moment: &'static str, act: impl FnOnce() + 'static) {
     AT.get_or_init(|| {
         |now| {
-            let meanwhile = MEANWHILE.take();
-            match meanwhile {
+            let action = ACTION.take();
+            match action {
                 Some((moment, act)) if moment == now => act(),
-                other => MEANWHILE.set(other),
+                other => ACTION.set(other),
             }
         }
     });
-    MEANWHILE.set(Some((moment, Box::new(act))));
+    ACTION.set(Some((moment, Box::new(act))));
 }

@@ -31,13 +31,13 @@ pub struct Machine<S, E> {
     /// Page size that no engine could be laid out for, bytes.
     pub(super) refused_page: Option<u32>,
     #[cfg(test)]
-    pub(super) left_out: Option<LeftOut>,
+    pub(super) fault: Option<Fault>,
 }
 
 /// Deliberate faults that the tests must detect.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeftOut {
+pub(super) enum Fault {
     /// A build in progress continues after switching off.
     Overtaking,
     /// A foreign write counts against the current engine, whatever its epoch.
@@ -226,14 +226,14 @@ impl<S, E> Machine<S, E> {
             nominal_page: USUAL_PAGE,
             refused_page: None,
             #[cfg(test)]
-            left_out: None,
+            fault: None,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn leaves_out(&self, what: LeftOut) -> bool {
-        let is_removed = what == LeftOut::Overtaking && canary!("stale-built-published");
-        is_removed || self.left_out == Some(what)
+    pub(super) fn has_fault(&self, what: Fault) -> bool {
+        let is_removed = what == Fault::Overtaking && canary!("stale-built-published");
+        is_removed || self.fault == Some(what)
     }
 
     /// State as reported to users.

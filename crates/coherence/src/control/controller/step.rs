@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::events::{Event, Later, LogEvent, Refused, Store};
 #[cfg(test)]
-use super::state::LeftOut;
+use super::state::Fault;
 use super::state::{
     By, Failed, Idle, Job, Layout, Machine, On, Phase, Ready, State, USUAL_PAGE, Work,
 };
@@ -286,7 +286,7 @@ impl<S: Layout, E> Machine<S, E> {
             State::Gone | State::Passive(_) => state,
             State::Broken { .. } => State::Broken { shown: false },
             #[cfg(test)]
-            State::Building(job) if self.leaves_out(LeftOut::Overtaking) => State::Building(job),
+            State::Building(job) if self.has_fault(Fault::Overtaking) => State::Building(job),
             State::On(_) => {
                 fx.tell(LogEvent::SwitchedOff);
                 State::Idle(next)
@@ -310,7 +310,7 @@ impl<S: Layout, E> Machine<S, E> {
             }
             State::Ready(ready) => {
                 #[cfg(test)]
-                if self.leaves_out(LeftOut::Retiring) {
+                if self.has_fault(Fault::Retiring) {
                     return Some(ready.before);
                 }
                 self.retiring.push(ready.engine);
@@ -465,7 +465,7 @@ impl<S: Layout, E> Machine<S, E> {
 
     fn may_begin(&self) -> bool {
         #[cfg(test)]
-        if self.leaves_out(LeftOut::OneAtATime) {
+        if self.has_fault(Fault::OneAtATime) {
             return true;
         }
         self.work.is_none()
@@ -473,7 +473,7 @@ impl<S: Layout, E> Machine<S, E> {
 
     fn accused(&self, active: u32, accused: u32) -> bool {
         #[cfg(test)]
-        if self.leaves_out(LeftOut::Epoch) {
+        if self.has_fault(Fault::Epoch) {
             return true;
         }
         active == accused

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::events::{Event, Later, LogEvent, Refused, Store};
-use super::state::{Built, Idle, Job, Layout, LeftOut, Machine, Phase, Shown, State, Work};
+use super::state::{Built, Fault, Idle, Job, Layout, Machine, Phase, Shown, State, Work};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TRACK: u8 = 1;
@@ -634,9 +634,9 @@ const ALPHABET: [&str; 13] = [
     "ask to record",
 ];
 
-fn walk(start: bool, steps: &[&str], left_out: Option<LeftOut>) -> World {
+fn walk(start: bool, steps: &[&str], fault: Option<Fault>) -> World {
     let mut world = World::installed(start);
-    world.machine.left_out = left_out;
+    world.machine.fault = fault;
     for step in steps {
         act(&mut world, step);
     }
@@ -664,7 +664,7 @@ fn all_sequences_to_a_length_keep_the_invariants() {
 }
 
 /// Random walk: longer, and with more kinds of steps.
-fn long_walk(seed: u64, left_out: Option<LeftOut>) {
+fn long_walk(seed: u64, fault: Option<Fault>) {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |below: usize| {
         random ^= random << 13;
@@ -699,7 +699,7 @@ fn long_walk(seed: u64, left_out: Option<LeftOut>) {
             steps.push(*step);
         }
     }
-    let whole = || walk(seed % 2 == 0, &steps, left_out).settle();
+    let whole = || walk(seed % 2 == 0, &steps, fault).settle();
     if catch_unwind(AssertUnwindSafe(whole)).is_err() {
         panic!("seed {seed}: {steps:?}");
     }
@@ -716,11 +716,10 @@ fn walks_notice() {
     let mut noticed = BTreeMap::new();
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
-    for left_out in [LeftOut::Overtaking, LeftOut::Retiring, LeftOut::OneAtATime] {
-        let seed = (0..5000).find(|&seed| {
-            catch_unwind(AssertUnwindSafe(|| long_walk(seed, Some(left_out)))).is_err()
-        });
-        noticed.insert(format!("{left_out:?}"), seed);
+    for fault in [Fault::Overtaking, Fault::Retiring, Fault::OneAtATime] {
+        let seed = (0..5000)
+            .find(|&seed| catch_unwind(AssertUnwindSafe(|| long_walk(seed, Some(fault)))).is_err());
+        noticed.insert(format!("{fault:?}"), seed);
     }
     std::panic::set_hook(quiet);
     assert!(noticed.values().all(Option::is_some), "{noticed:?}");
@@ -728,8 +727,8 @@ fn walks_notice() {
 
 #[test]
 fn an_accusation_counts_for_its_epoch() {
-    for (left_out, accused) in [(None, false), (Some(LeftOut::Epoch), true)] {
-        let mut world = walk(false, &["on"], left_out);
+    for (fault, accused) in [(None, false), (Some(Fault::Epoch), true)] {
+        let mut world = walk(false, &["on"], fault);
         act(&mut world, "foreign, of another epoch");
         assert_eq!(!world.machine.is_on(), accused);
     }
