@@ -34,7 +34,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    pub const fn new() -> Damage {
+    pub(crate) const fn new() -> Damage {
         Damage {
             pages: Mutex::new(Vec::new()),
             any: AtomicBool::new(false),
@@ -99,12 +99,6 @@ impl Damage {
     pub fn is_of(&self, owner: u32, id: FileId) -> bool {
         let is_of = |one: &Damaged| (one.owner, one.id) == (owner, id);
         self.any() && self.pages.lock().iter().any(is_of)
-    }
-}
-
-impl Default for Damage {
-    fn default() -> Damage {
-        Damage::new()
     }
 }
 

@@ -190,15 +190,9 @@ pub struct Abandoned {
     pub _pending: Option<Pending>,
 }
 
-impl Default for Requests {
-    fn default() -> Requests {
-        Requests::new()
-    }
-}
-
 impl Requests {
     /// Creates an empty table without armed contexts.
-    pub const fn new() -> Requests {
+    pub(crate) const fn new() -> Requests {
         Requests {
             shards: [const { Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())) }; SHARDS],
             armed: [const { AtomicUsize::new(0) }; CONTEXTS],

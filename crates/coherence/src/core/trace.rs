@@ -19,15 +19,9 @@ pub struct Trace {
     ring: ArcSwapOption<Ring>,
 }
 
-impl Default for Trace {
-    fn default() -> Trace {
-        Trace::new()
-    }
-}
-
 impl Trace {
     /// State without a recording.
-    pub const fn new() -> Trace {
+    pub(crate) const fn new() -> Trace {
         Trace {
             ring: ArcSwapOption::const_empty(),
         }

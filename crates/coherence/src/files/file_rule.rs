@@ -62,7 +62,7 @@ pub struct FileRules {
 
 impl FileRules {
     /// Creates an instance without rules.
-    pub const fn new() -> FileRules {
+    pub(crate) const fn new() -> FileRules {
         FileRules {
             lookup: Mutex::new(None),
             version: AtomicU64::new(0),
@@ -87,11 +87,5 @@ impl FileRules {
     pub(crate) fn of(&self, name: &str) -> FileRule {
         let lookup = self.lookup.lock().clone();
         lookup.map_or(FileRule::NORMAL, |lookup| lookup.rule(name))
-    }
-}
-
-impl Default for FileRules {
-    fn default() -> FileRules {
-        FileRules::new()
     }
 }

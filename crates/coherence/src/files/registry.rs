@@ -316,11 +316,6 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Reverts a registration by [`Attach::Found`] if the descriptor belongs to another file.
-    pub fn verify_found(&'static self, fd: i32) {
-        let _ = self.of_descriptor(fd);
-    }
-
     /// Forgets a closed file whose inode was unlinked or replaced. Call after the system call succeeded.
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();

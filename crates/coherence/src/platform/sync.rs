@@ -26,6 +26,7 @@ pub(crate) use shuttle::sync::atomic::{
 };
 
 #[cfg(checker)]
+#[path = "../../interleavings/checked.rs"]
 pub(crate) mod checked;
 
 /// The checker treats all orderings as sequentially consistent.

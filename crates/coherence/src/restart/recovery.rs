@@ -63,15 +63,9 @@ pub struct RejectedFile {
     pub is_listed: bool,
 }
 
-impl Default for Recoveries {
-    fn default() -> Recoveries {
-        Recoveries::new()
-    }
-}
-
 impl Recoveries {
     /// Creates a report without persisted files.
-    pub const fn new() -> Recoveries {
+    pub(crate) const fn new() -> Recoveries {
         Recoveries {
             outcomes: Mutex::new(Outcomes {
                 report: Report {
