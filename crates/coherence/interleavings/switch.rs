@@ -75,20 +75,20 @@ fn what_is_left_is_followed() {
     switch.keep(Manifest::new(head, records, 0, memory));
     switch_on(switch);
     let manifest = switch.manifest().expect("kept");
-    assert!(manifest.is_followed());
+    assert!(manifest.is_tracked());
     let off = || thread::spawn(move || drop(switch.kill()));
     let threads = [off(), off(), thread::spawn(move || switch_on(switch))];
     for thread in threads {
         thread.join().expect("no thread panics");
     }
-    let is_followed = switch.mode().tracks();
+    let is_tracked = switch.mode().tracks();
     assert!(
-        is_followed || !manifest.is_followed(),
+        is_tracked || !manifest.is_tracked(),
         "the next process takes over what nobody has followed"
     );
-    super::seen("followed", u64::from(is_followed));
+    super::seen("followed", u64::from(is_tracked));
     drop(switch.kill());
-    assert!(!manifest.is_followed());
+    assert!(!manifest.is_tracked());
 }
 
 #[test]

@@ -402,7 +402,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         CORE.files.recoveries.withhold();
         KNOWN.bypassing.again(&CORE);
     }
-    let is_valid = manifest.is_followed() && manifest.given().is_some() && !crashed;
+    let is_valid = manifest.is_tracked() && manifest.given().is_some() && !crashed;
     let session = session.filter(|_| is_valid);
     if session.is_none() {
         manifest.clear();

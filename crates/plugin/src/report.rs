@@ -122,8 +122,8 @@ fn suspended(row: &Row, now: Duration) -> Value {
         "why": row.why,
         "suspended_s": now.saturating_sub(row.since).as_secs(),
         "compared_pages": row.cleared.map(|(compared, _)| compared),
-        "rest_s": audit::QUIET.as_secs(),
-        "latest_s": row.cleared.map(|(_, since)| (since + audit::LONGEST).saturating_sub(now).as_secs()),
+        "rest_s": audit::QUIET_PERIOD.as_secs(),
+        "latest_s": row.cleared.map(|(_, since)| (since + audit::MAX_SUSPENSION).saturating_sub(now).as_secs()),
     })
 }
 
@@ -364,8 +364,8 @@ mod tests {
             (&told["compared_pages"], &told["suspended_s"]),
             (&json!(17), &json!(30))
         );
-        assert_eq!(told["rest_s"], audit::QUIET.as_secs());
-        assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
+        assert_eq!(told["rest_s"], audit::QUIET_PERIOD.as_secs());
+        assert_eq!(told["latest_s"], audit::MAX_SUSPENSION.as_secs() - 10);
     }
 
     /// `docs/user/install.md` names the report member that replaces each removed status variable.

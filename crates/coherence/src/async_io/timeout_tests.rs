@@ -175,7 +175,7 @@ impl Sent {
 }
 
 /// Number of passes to try: a pass ends early when its thread stalls.
-const MOST_PASSES: usize = 50;
+const MAX_PASSES: usize = 50;
 
 fn taken(_: usize, _: *mut Iocb) -> i32 {
     1
@@ -201,7 +201,7 @@ fn overdue_reads_of_each_context_are_reissued_together() {
     // At once: no thread has waited for the first context, and handling it does not delay the second. A pass that stalled
     // leaves the rest to the next, which is due then.
     for context in [CONTEXTS[0], CONTEXTS[1]] {
-        (0..MOST_PASSES)
+        (0..MAX_PASSES)
             .for_each(|_| assert!(cached.core.expire_reads(context, 8, &make).is_none()));
     }
     let mut made = made.into_inner();
@@ -236,8 +236,7 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
     let mut seen = Vec::new();
     for _ in &sent {
-        let event =
-            (0..MOST_PASSES).find_map(|_| cached.core.expire_reads(CONTEXTS[0], 8, &refuse));
+        let event = (0..MAX_PASSES).find_map(|_| cached.core.expire_reads(CONTEXTS[0], 8, &refuse));
         let event = event.expect("one more");
         assert_eq!(event.result, PAGE as i64);
         seen.push(event.data);
@@ -263,7 +262,7 @@ fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
     std::thread::sleep(Duration::from_millis(5));
     let core = cached.core;
     crate::testing::sync_point::run_at("harvested", move || {
-        (0..MOST_PASSES).for_each(|_| assert!(core.expire_reads(CONTEXTS[0], 8, &taken).is_none()));
+        (0..MAX_PASSES).for_each(|_| assert!(core.expire_reads(CONTEXTS[0], 8, &taken).is_none()));
     });
     let mut late = [sent.event(sent.tag, PAGE as i64)];
     assert_eq!(cached.core.harvested(&mut late, &taken, no_panic), 0);

@@ -9,8 +9,8 @@
 //! is compared with the data file, and then all of them are dropped.
 //! - A page differs: the extension is no longer trusted. It drops everything and stays off until an administrator enables it.
 //! - A page is damaged in the file ([`crate::core::damage`]): no page of the file is served or dropped until the damage is repaired.
-//! - Otherwise the file is cached again after a quiet period (`QUIET`) with constant size and times. If the server keeps
-//!   changing it, it is cached again after `LONGEST`.
+//! - Otherwise the file is cached again after a quiet period (`QUIET_PERIOD`) with constant size and times. If the server keeps
+//!   changing it, it is cached again after `MAX_SUSPENSION`.
 //!
 //! The audit compares only the kernel's values of a file with each other, never with a clock, so the clock of a file server does
 //! no harm. It skips a file with a change in flight ([`DataFile::idle_changes`]).
@@ -30,20 +30,20 @@ pub mod suspended;
 pub mod watch;
 
 /// Interval between two passes over the files.
-const EVERY: Duration = if cfg!(debug_assertions) {
+const PASS_INTERVAL: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)
 };
 /// Time without a change before a file's size and times are remembered. A file server may report the effect of a write late,
 /// and a write with an unobservable end may end late.
-pub const QUIET: Duration = if cfg!(debug_assertions) {
+pub const QUIET_PERIOD: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(4)
 } else {
     Duration::from_secs(90)
 };
 /// A suspected file is cached again after this time even if the server keeps changing it: its times prove nothing then.
-pub const LONGEST: Duration = if cfg!(debug_assertions) {
+pub const MAX_SUSPENSION: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(40)
 } else {
     Duration::from_secs(900)
@@ -51,9 +51,9 @@ pub const LONGEST: Duration = if cfg!(debug_assertions) {
 /// Passes of one round over all files: a minute, for any number of files. A file is remembered after two or three rounds.
 const PASSES_PER_ROUND: usize = 6;
 /// Minimum number of files in one pass.
-const AT_A_TIME: usize = 256;
+const MIN_PASS_FILES: usize = 256;
 /// Time limit for further files: 0.5 % of a processor. Cost of one file: about 1 µs, on a file server much more.
-const AT_MOST: Duration = Duration::from_millis(50);
+const MAX_PASS_TIME: Duration = Duration::from_millis(50);
 
 /// A suspected file. No page of it is served while this value exists.
 struct Suspicion {
@@ -92,7 +92,7 @@ pub struct Audit<O: 'static> {
     known: HashMap<u32, Known>,
     looked: Option<Duration>,
     comparing: Option<Comparing>,
-    said: Said,
+    log_limit: LogLimit,
     /// The epoch of the active extension.
     epoch: Option<u32>,
     /// Number of the file at which the next pass continues.
@@ -108,7 +108,7 @@ impl<O: Os> Audit<O> {
             known: HashMap::new(),
             looked: None,
             comparing: None,
-            said: Said::default(),
+            log_limit: LogLimit::default(),
             epoch: None,
             next: 0,
         }
@@ -133,7 +133,7 @@ impl<O: Os> Audit<O> {
         let now = self.now();
         if self
             .looked
-            .is_none_or(|when| now.saturating_sub(when) >= EVERY)
+            .is_none_or(|when| now.saturating_sub(when) >= PASS_INTERVAL)
         {
             self.looked = Some(now);
             self.look_at_some();
@@ -151,7 +151,7 @@ impl<O: Os> Audit<O> {
     pub fn begin(&mut self, epoch: Option<u32>) {
         *self = Audit {
             epoch,
-            said: std::mem::take(&mut self.said),
+            log_limit: std::mem::take(&mut self.log_limit),
             ..Audit::new(self.core, self.list)
         };
     }
@@ -174,11 +174,11 @@ impl<O: Os> Audit<O> {
         let first: Vec<_> = all
             .iter()
             .filter(suspected)
-            .take(AT_A_TIME)
+            .take(MIN_PASS_FILES)
             .copied()
             .collect();
         for file in first {
-            if taken() >= AT_MOST {
+            if taken() >= MAX_PASS_TIME {
                 break;
             }
             self.look_at(file);
@@ -201,7 +201,7 @@ impl<O: Os> Audit<O> {
             watch: Watch::new(now),
             suspicion: None,
         });
-        let seen = known.watch.look_at(&self.core.files, file, QUIET);
+        let seen = known.watch.look_at(&self.core.files, file, QUIET_PERIOD);
         match (seen, &mut known.suspicion) {
             (Seen::Otherwise(difference), None) => {
                 let suspended = file.suspend();
@@ -231,7 +231,7 @@ impl<O: Os> Audit<O> {
                         suspicion.listed.again(now);
                     }
                     Seen::Quiet { steady: true } => known.suspicion = None,
-                    _ if now.saturating_sub(*since) >= LONGEST => known.suspicion = None,
+                    _ if now.saturating_sub(*since) >= MAX_SUSPENSION => known.suspicion = None,
                     _ => {}
                 }
             }
@@ -318,12 +318,12 @@ impl<O: Os> Audit<O> {
         suspicion.stage = Stage::Cleared(now);
         suspicion.listed.cleared(compared, now);
         known.watch = Watch::new(now);
-        if self.said.may_say(&file.name(), now) {
+        if self.log_limit.may_log(&file.name(), now) {
             self.core.os().warning(&format!(
                 "{what}. {compared} cached pages of it were compared with the file, and none differs. They are \
                  dropped, and the file is cached again once it has been at rest for {} s. A copy, a restore or `touch` \
                  may have set its times; only the server should. (Logged once an hour for each file.)",
-                QUIET.as_secs()
+                QUIET_PERIOD.as_secs()
             ));
         }
         None
@@ -339,14 +339,15 @@ struct Part {
 impl Part {
     fn of(files: usize) -> Part {
         Part {
-            files: files.div_ceil(PASSES_PER_ROUND).max(AT_A_TIME),
+            files: files.div_ceil(PASSES_PER_ROUND).max(MIN_PASS_FILES),
             looked: 0,
         }
     }
 
     /// Whether the pass is over and leaves the rest to the next one. Otherwise counts one more file.
     fn is_over(&mut self, taken: impl FnOnce() -> Duration) -> bool {
-        let over = self.looked >= self.files || self.looked >= AT_A_TIME && taken() >= AT_MOST;
+        let over =
+            self.looked >= self.files || self.looked >= MIN_PASS_FILES && taken() >= MAX_PASS_TIME;
         self.looked += usize::from(!over);
         over
     }
@@ -354,17 +355,17 @@ impl Part {
 
 /// Rate limit of log messages for each file.
 #[derive(Default)]
-struct Said(HashMap<String, Duration>);
+struct LogLimit(HashMap<String, Duration>);
 
-impl Said {
-    const AGAIN_AFTER: Duration = Duration::from_secs(3600);
+impl LogLimit {
+    const INTERVAL: Duration = Duration::from_secs(3600);
     /// Maximum number of remembered files. Above it no message is logged within the hour.
-    const FILES: usize = 256;
+    const MAX_FILES: usize = 256;
 
-    fn may_say(&mut self, file: &str, now: Duration) -> bool {
+    fn may_log(&mut self, file: &str, now: Duration) -> bool {
         self.0
-            .retain(|_, when| now.saturating_sub(*when) < Said::AGAIN_AFTER);
-        if self.0.contains_key(file) || self.0.len() >= Said::FILES {
+            .retain(|_, when| now.saturating_sub(*when) < LogLimit::INTERVAL);
+        if self.0.contains_key(file) || self.0.len() >= LogLimit::MAX_FILES {
             return false;
         }
         self.0.insert(file.to_owned(), now);
@@ -413,17 +414,17 @@ mod rounds {
 
     #[test]
     fn a_file_is_spoken_of_once_an_hour() {
-        let mut said = Said::default();
+        let mut log_limit = LogLimit::default();
         let now = Duration::from_secs(1);
         let minutes = |minutes: u64| now + Duration::from_secs(60 * minutes);
-        assert!(said.may_say("./d/t.ibd", now));
-        assert!(!said.may_say("./d/t.ibd", minutes(59)));
-        assert!(said.may_say("./d/u.ibd", minutes(59)));
-        assert!(said.may_say("./d/t.ibd", minutes(61)));
-        for n in 0..2 * Said::FILES {
-            said.may_say(&n.to_string(), minutes(62));
+        assert!(log_limit.may_log("./d/t.ibd", now));
+        assert!(!log_limit.may_log("./d/t.ibd", minutes(59)));
+        assert!(log_limit.may_log("./d/u.ibd", minutes(59)));
+        assert!(log_limit.may_log("./d/t.ibd", minutes(61)));
+        for n in 0..2 * LogLimit::MAX_FILES {
+            log_limit.may_log(&n.to_string(), minutes(62));
         }
-        assert_eq!(said.0.len(), Said::FILES);
-        assert!(said.may_say("x", minutes(200)) && said.0.len() == 1);
+        assert_eq!(log_limit.0.len(), LogLimit::MAX_FILES);
+        assert!(log_limit.may_log("x", minutes(200)) && log_limit.0.len() == 1);
     }
 }

@@ -17,11 +17,11 @@ use crate::page::checksum;
 use crate::platform::os::{Errno, Os};
 
 /// Pages between two checks of the clock.
-const PAGES_A_LOOK: u32 = 64;
+const CLOCK_INTERVAL_PAGES: u32 = 64;
 /// Maximum pages that [`Core::sample`] compares.
 const SAMPLE: u64 = 2048;
 /// Maximum pages that it looks up in the cache.
-const LOOKED_FOR: u32 = 1 << 18;
+const MAX_SAMPLE_LOOKUPS: u32 = 1 << 18;
 /// Time limit of a sample. A disk that does not answer may exceed it.
 const SAMPLE_TIME: Duration = Duration::from_secs(2);
 /// Delay before an apparently damaged page is read again.
@@ -106,8 +106,8 @@ impl<O: Os> Core<O> {
                 continue;
             };
             while page < pages {
-                let last =
-                    pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
+                let last = pages
+                    .min(page.saturating_add(CLOCK_INTERVAL_PAGES.saturating_mul(cursor.every)));
                 for number in (page..last).step_by(cursor.every as usize) {
                     // A suspended file with known damage is compared too.
                     let suspended =
@@ -291,8 +291,8 @@ impl<O: Os> Core<O> {
             return sample;
         };
         let until = self.os().running() + time;
-        for (looked_for, number) in (0..LOOKED_FOR).zip(spread(pages)) {
-            if looked_for % PAGES_A_LOOK == 0 && self.os().running() >= until
+        for (looked_for, number) in (0..MAX_SAMPLE_LOOKUPS).zip(spread(pages)) {
+            if looked_for % CLOCK_INTERVAL_PAGES == 0 && self.os().running() >= until
                 || sample.compared == most
             {
                 break;

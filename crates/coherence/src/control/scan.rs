@@ -11,12 +11,12 @@ use crate::files::{self, Attach};
 use crate::platform::os::{Os, Stat};
 
 /// How long a thread may be between our check in a hook and the call behind it; the delay before the second pass.
-const SETTLE: Duration = Duration::from_millis(20);
+const SCAN_DELAY: Duration = Duration::from_millis(20);
 
 impl<O: Os> Core<O> {
     /// Registers the open data files. Returns the number of registered descriptors.
     pub fn register_open_files(&'static self) -> usize {
-        self.register_open_files_twice(SETTLE)
+        self.register_open_files_twice(SCAN_DELAY)
     }
 
     /// Like [`register_open_files`](Self::register_open_files), with this delay between both passes. Zero is enough where no other

@@ -131,14 +131,14 @@ impl<O: Os> Core<O> {
         file: &'static DataFile,
         buffer: &mut RunBuffer,
     ) -> Option<Tablespace> {
-        let lent = self.files.lease(file)?;
+        let lease = self.files.lease(file)?;
         let head = &mut buffer.0.0[..HEAD];
         // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_valid` detects it below.
-        let read = unsafe { self.os().read(lent.fd, head.as_mut_ptr(), HEAD, 0) };
+        let read = unsafe { self.os().read(lease.fd, head.as_mut_ptr(), HEAD, 0) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let is_head = read == Ok(HEAD) && header_page(head) == Some(0);
-        (is_head && self.files.is_valid(file, &lent)).then(|| Tablespace {
+        (is_head && self.files.is_valid(file, &lease)).then(|| Tablespace {
             space: word(34),
             flags: word(54),
         })
@@ -196,7 +196,7 @@ impl<O: Os> Core<O> {
             return None;
         }
         let id = file.cacheable()?;
-        let lent = self.files.lease(file)?;
+        let lease = self.files.lease(file)?;
         let mut warmed = Warmed::default();
         if active.extension.warm_room() < length as u64 {
             warmed.postponed = hot.len() as u64;
@@ -209,7 +209,7 @@ impl<O: Os> Core<O> {
         // SAFETY: a read into our own buffer. If the descriptor now belongs to another file, `is_valid` detects it below.
         let read = unsafe {
             self.os()
-                .read(lent.fd, bytes.as_mut_ptr(), length, offset as i64)
+                .read(lease.fd, bytes.as_mut_ptr(), length, offset as i64)
         };
         warmed.was_read = true;
         sync_point!("loaded");
@@ -218,7 +218,7 @@ impl<O: Os> Core<O> {
         }
         let read = read.unwrap_or(0).min(length);
         // A change of the whole file assigns another identity before it is submitted.
-        let unchanged = file.id() == id && self.may_load() && self.files.is_valid(file, &lent);
+        let unchanged = file.id() == id && self.may_load() && self.files.is_valid(file, &lease);
         for (hot, ticket) in hot.iter().zip(tickets) {
             let from = (hot.page - first) as usize * size;
             let whole = unchanged && from + size <= read;

@@ -13,7 +13,7 @@ use cache::FileId;
 use crate::platform::sync::{AtomicBool, Mutex, Ordering};
 
 /// Maximum number of listed pages.
-const MOST: usize = 1024;
+const MAX_PAGES: usize = 1024;
 
 /// A page of a data file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Damage {
     /// Adds a page. Returns whether it is new and the list has room.
     pub fn note(&self, page: Damaged) -> bool {
         let mut known = self.pages.lock();
-        let is_new = !known.contains(&page) && known.len() < MOST;
+        let is_new = !known.contains(&page) && known.len() < MAX_PAGES;
         if is_new {
             known.push(page);
             self.any.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_remembered_has_a_bound() {
         let damage = Damage::new();
-        let noted = (0..2 * MOST as u32).filter(|number| damage.note(page(3, *number)));
-        assert_eq!(noted.count(), MOST);
+        let noted = (0..2 * MAX_PAGES as u32).filter(|number| damage.note(page(3, *number)));
+        assert_eq!(noted.count(), MAX_PAGES);
     }
 }

@@ -12,7 +12,7 @@ use crate::platform::sync::ArcSwapOption;
 use ring::{Event, Ring};
 
 /// Maximum number of pages recorded for one write; the servers write at most 128.
-const PAGES_AT_ONCE: u32 = 1024;
+const MAX_WRITE_PAGES: u32 = 1024;
 
 /// The ring of the active recording, if any.
 pub struct Trace {
@@ -61,7 +61,9 @@ impl Trace {
         let Ok(first) = u32::try_from(offset / size) else {
             return;
         };
-        let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
+        let pages = (length as u64)
+            .div_ceil(size)
+            .min(u64::from(MAX_WRITE_PAGES)) as u32;
         for number in 0..pages {
             let page = first.wrapping_add(number);
             let its_own = match bytes {

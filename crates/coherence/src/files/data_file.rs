@@ -413,13 +413,13 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
 }
 
 impl DataFile {
-    pub(super) fn start(&self, key: (u64, u64), name: &[u8]) {
+    pub(super) fn start(&self, inode: (u64, u64), name: &[u8]) {
         let mut details = self.details.lock();
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
         // `ibdata1` starts at page 0 of its tablespace; a second file continues where the first one ends.
         let later_part = file_name.starts_with(b"ibdata") && file_name != b"ibdata1";
         *details = Details {
-            inode: key,
+            inode,
             name: String::from_utf8_lossy(name).into_owned(),
             descriptors: Vec::new(),
             closed_stamp: None,

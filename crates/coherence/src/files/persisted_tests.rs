@@ -221,7 +221,7 @@ fn untracked_change_and_failed_flush_are_not_trusted() {
         let place = Place::new();
         let core = place.core(FINE);
         core.flush(|| result);
-        core.files.switch.manifest().unwrap().is_followed()
+        core.files.switch.manifest().unwrap().is_tracked()
     };
     assert!(!is_trusted_after_change());
     remove_rule("io-uring-voids");

@@ -51,9 +51,9 @@ impl Registry {
     }
 
     /// Whether the object represents this inode.
-    fn represents(&self, key: (u64, u64), file: &'static DataFile) -> bool {
+    fn represents(&self, inode: (u64, u64), file: &'static DataFile) -> bool {
         self.by_inode
-            .get(&key)
+            .get(&inode)
             .is_some_and(|known| std::ptr::eq(*known, file))
     }
 }
@@ -144,9 +144,9 @@ impl<O: Os> Files<O> {
             if slot.load(Ordering::SeqCst) != entry {
                 continue;
             }
-            let key = file.details.lock().inode;
+            let inode = file.details.lock().inode;
             // Outside the registry's lock: `stat` may wait for a file server.
-            let is = self.os.stat(fd).is_some_and(|stat| stat.inode == key);
+            let is = self.os.stat(fd).is_some_and(|stat| stat.inode == inode);
             sync_point!("prove, asked");
             let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
             if is && self.os.running().saturating_sub(found_at) <= FOUND_TIMEOUT {
@@ -379,10 +379,10 @@ impl<O: Os> Files<O> {
     }
 
     /// Whether the descriptor belonged to the file throughout, not to another file in between.
-    pub fn is_valid(&'static self, file: &'static DataFile, lent: &Lease) -> bool {
-        let now = self.of_descriptor(lent.fd);
+    pub fn is_valid(&'static self, file: &'static DataFile, lease: &Lease) -> bool {
+        let now = self.of_descriptor(lease.fd);
         now.is_some_and(|now| std::ptr::eq(now, file))
-            && file.attached.load(Ordering::SeqCst) == lent.attached
+            && file.attached.load(Ordering::SeqCst) == lease.attached
     }
 
     /// Records the start of a write whose end will not be observed.
@@ -449,10 +449,10 @@ impl<O: Os> Files<O> {
     fn of(
         &'static self,
         registry: &mut Registry,
-        key: (u64, u64),
+        inode: (u64, u64),
         name: &[u8],
     ) -> &'static DataFile {
-        if let Some(file) = registry.by_inode.get(&key) {
+        if let Some(file) = registry.by_inode.get(&inode) {
             let mut details = file.details.lock();
             if details.name.is_empty() {
                 details.name = String::from_utf8_lossy(name).into_owned();
@@ -460,8 +460,8 @@ impl<O: Os> Files<O> {
             return file;
         }
         let file = self.fresh(registry);
-        file.start(key, name);
-        registry.by_inode.insert(key, file);
+        file.start(inode, name);
+        registry.by_inode.insert(inode, file);
         file
     }
 
@@ -588,9 +588,9 @@ impl<O: Os> Files<O> {
 
     /// Quarantines an object, which then represents no inode. Does nothing for a quarantined object.
     fn quarantine(&'static self, registry: &mut Registry, file: &'static DataFile) {
-        let key = file.details.lock().inode;
-        if registry.represents(key, file) {
-            registry.by_inode.remove(&key);
+        let inode = file.details.lock().inode;
+        if registry.represents(inode, file) {
+            registry.by_inode.remove(&inode);
             file.free_record();
             registry.quarantined.push_back((self.os.running(), file));
         }
@@ -607,8 +607,8 @@ impl<O: Os> Files<O> {
             if file.is_open() {
                 continue; // open again; the next close lists it
             }
-            let key = file.details.lock().inode;
-            if registry.represents(key, file) {
+            let inode = file.details.lock().inode;
+            if registry.represents(inode, file) {
                 file.assign_new_id();
                 self.quarantine(registry, file);
             }

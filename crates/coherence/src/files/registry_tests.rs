@@ -224,10 +224,10 @@ fn descriptor_of_another_file_in_between_voids_lease() {
     let fd = one.as_raw_fd();
     let stats = [&one, &other].map(|file| files.os.stat(file.as_raw_fd()).unwrap());
     let file = server.open(&one, OPENED);
-    let lent = files.lease(file).unwrap();
-    assert!(files.is_valid(file, &lent));
+    let lease = files.lease(file).unwrap();
+    assert!(files.is_valid(file, &lease));
     files.detach(fd);
-    assert!(!files.is_valid(file, &lent), "it is closed");
+    assert!(!files.is_valid(file, &lease), "it is closed");
     files.attach(fd, &stats[1], b"b.ibd", OPENED);
     files.detach(fd);
     files.attach(fd, &stats[0], b"a.ibd", OPENED);
@@ -237,7 +237,7 @@ fn descriptor_of_another_file_in_between_voids_lease() {
             .is_some_and(|now| std::ptr::eq(now, file))
     );
     assert!(
-        !files.is_valid(file, &lent),
+        !files.is_valid(file, &lease),
         "what was read meanwhile is the other's"
     );
 }

@@ -57,29 +57,29 @@ impl<O: Os> Core<O> {
     pub unsafe fn read(
         &self,
         mode: Mode,
-        target: PageRequest,
+        request: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
     ) -> isize {
         let guard = self.switch().active();
         let Some(active) = &*guard else { return real() };
-        let timed = target.timed(mode);
+        let timed = request.timed(mode);
         let result = match timed {
             _ if !mode.serves() => {
                 let result = real();
                 if let Some(timed) = timed {
-                    self.count_data_read(active, target.file, timed.began);
+                    self.count_data_read(active, request.file, timed.began);
                 }
                 result
             }
             Some(Timed { control: true, .. }) => {
-                active.extension.count_access(target.page);
+                active.extension.count_access(request.page);
                 // SAFETY: the caller's promise.
-                unsafe { self.read_data_file(active, target, buffer, length, real) }
+                unsafe { self.read_data_file(active, request, buffer, length, real) }
             }
             // SAFETY: the caller's promise.
-            _ => unsafe { self.serve(active, target, buffer, length, real) },
+            _ => unsafe { self.serve(active, request, buffer, length, real) },
         };
         if let Some(timed) = timed {
             active.waits.record(timed);
@@ -95,7 +95,7 @@ impl<O: Os> Core<O> {
     unsafe fn serve(
         &self,
         active: &Active,
-        target: PageRequest,
+        request: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
@@ -106,16 +106,16 @@ impl<O: Os> Core<O> {
             if matches!(
                 active
                     .extension
-                    .read_of(target.file.group(), target.page, bytes),
+                    .read_of(request.file.group(), request.page, bytes),
                 ReadOutcome::Hit
-            ) && self.is_the_page(active, target, bytes)
+            ) && self.is_the_page(active, request, bytes)
             {
-                target.file.hits.fetch_add(1, Ordering::Relaxed);
+                request.file.hits.fetch_add(1, Ordering::Relaxed);
                 return length as isize;
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.read_data_file(active, target, buffer, length, real) }
+        unsafe { self.read_data_file(active, request, buffer, length, real) }
     }
 
     /// Calls `real` and offers the page for admission.
@@ -126,41 +126,41 @@ impl<O: Os> Core<O> {
     unsafe fn read_data_file(
         &self,
         active: &Active,
-        target: PageRequest,
+        request: PageRequest,
         buffer: *mut u8,
         length: usize,
         real: impl FnOnce() -> isize,
     ) -> isize {
         let begin_read = || {
             let generations = self.switch().generations();
-            generations.begin_read(target.file.owner, target.page.page)
+            generations.begin_read(request.file.owner, request.page.page)
         };
         let (ticket, result) = canaries::ticket_then_read(begin_read, || {
             let started = Instant::now();
             let result = real();
-            self.count_data_read(active, target.file, started);
+            self.count_data_read(active, request.file, started);
             result
         });
         if let (true, Some(ticket)) = (result == length as isize, ticket) {
             // SAFETY: the read filled the buffer.
             let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-            self.offer(active, target, bytes, ticket, Source::Read);
+            self.offer(active, request, bytes, ticket, Source::Read);
         }
         result
     }
 
     /// Last check of a hit: the page number in the header. Drops a page that fails it.
-    pub fn is_the_page(&self, active: &Active, target: PageRequest, bytes: &[u8]) -> bool {
+    pub fn is_the_page(&self, active: &Active, request: PageRequest, bytes: &[u8]) -> bool {
         if !canaries::checks_header() {
             return true;
         }
         let fits = header_page(bytes)
-            .is_some_and(|header| target.file.header_is(target.page.page, header));
+            .is_some_and(|header| request.file.header_is(request.page.page, header));
         if !fits {
             active
                 .extension
-                .invalidate(target.page.file, target.page.page, 1);
-        } else if target.file.is_inherited() {
+                .invalidate(request.page.file, request.page.page, 1);
+        } else if request.file.is_inherited() {
             self.files.recoveries.note_served(header_lsn(bytes));
         }
         fits
@@ -182,21 +182,21 @@ impl<O: Os> Core<O> {
     pub fn offer(
         &self,
         active: &Active,
-        target: PageRequest,
+        request: PageRequest,
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,
     ) -> Option<OfferOutcome> {
         // Under an outdated identity the page would take space that no read can use.
         let is_it = self.switch().mode().fills()
-            && target.file.id() == target.page.file
+            && request.file.id() == request.page.file
             && header_page(bytes)
-                .is_some_and(|header| target.file.header_fits(target.page.page, header));
+                .is_some_and(|header| request.file.header_fits(request.page.page, header));
         is_it.then(|| {
-            let group = target.file.group();
+            let group = request.file.group();
             active
                 .extension
-                .offer_of(group, target.page, bytes, ticket, source)
+                .offer_of(group, request.page, bytes, ticket, source)
         })
     }
 }

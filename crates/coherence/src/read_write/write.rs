@@ -11,7 +11,7 @@ use crate::platform::os::Os;
 use crate::switch::{Active, Mode};
 
 /// A write of more pages than this makes the whole file's entries unreachable instead of dropping each page.
-const PAGES_BY_PAGE: u32 = 4096;
+const MAX_TRACKED_PAGES: u32 = 4096;
 
 impl<O: Os> Core<O> {
     /// Prepares a write: increments generations and drops entries. Call before submitting it.
@@ -60,7 +60,7 @@ impl<O: Os> Core<O> {
             return Some(whole_file(file, completion));
         };
         let pages = last - first + 1;
-        if pages > PAGES_BY_PAGE {
+        if pages > MAX_TRACKED_PAGES {
             return Some(whole_file(file, completion));
         }
         self.damage.forget(file.owner, first, pages);

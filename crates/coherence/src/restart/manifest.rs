@@ -337,7 +337,7 @@ impl Manifest {
     }
 
     /// Whether tracking has had no gap since the cache became active.
-    pub fn is_followed(&self) -> bool {
+    pub fn is_tracked(&self) -> bool {
         self.head.tracked_since.load(Ordering::SeqCst) == self.detached()
     }
 

@@ -363,7 +363,7 @@ impl World {
         };
         let is_valid = (self.has_area || image.is_some())
             && manifest.session().is_some()
-            && manifest.is_followed();
+            && manifest.is_tracked();
         self.has_area = true;
         if !is_valid {
             manifest.clear();

@@ -171,7 +171,7 @@ impl Switch {
     }
 
     /// The mode now. `Relaxed` is enough for a hook that is off. A hook that continues must not have loaded anything before the
-    /// mode, above all no descriptor that `follow` has forgotten. The fence pairs with the exchanges of `word`. It is an
+    /// mode, above all no descriptor that `track` has forgotten. The fence pairs with the exchanges of `word`. It is an
     /// instruction on ARM64, and none on x86-64.
     #[inline(always)]
     pub fn mode(&self) -> Mode {
@@ -222,8 +222,8 @@ impl Switch {
                 let detached = manifest.detached();
                 self.tracked_since.store(detached, Ordering::Relaxed);
             }
-            let followed = Mode(bits(before)).tracks();
-            if !followed && !canary!("gap-not-seen") {
+            let was_tracked = Mode(bits(before)).tracks();
+            if !was_tracked && !canary!("gap-not-seen") {
                 forget();
             }
             // The exchange proves that the mode was the same until now. The other reason may end at any time.
@@ -233,7 +233,7 @@ impl Switch {
                 .0
                 .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst)
             {
-                Ok(_) => return !followed,
+                Ok(_) => return !was_tracked,
                 Err(now) => before = now,
             }
         }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
 use super::suspended::{Row, Suspensions};
-use super::{Audit, EVERY, LONGEST, QUIET};
+use super::{Audit, MAX_SUSPENSION, PASS_INTERVAL, QUIET_PERIOD};
 use crate::read_write::read_write_tests::{Served, page};
 use crate::testing::os_for_tests::TestOs;
 
@@ -28,7 +28,7 @@ impl Watched {
             list,
             audit,
         };
-        watched.look_for(QUIET + 3 * EVERY);
+        watched.look_for(QUIET_PERIOD + 3 * PASS_INTERVAL);
         watched
     }
 
@@ -36,8 +36,8 @@ impl Watched {
     fn look_for(&mut self, time: Duration) -> Option<String> {
         let mut passed = Duration::ZERO;
         while passed < time {
-            passed += EVERY;
-            self.server.core.os().let_pass(EVERY);
+            passed += PASS_INTERVAL;
+            self.server.core.os().let_pass(PASS_INTERVAL);
             let found = self.audit.look();
             if found.is_some() {
                 return found;
@@ -80,7 +80,7 @@ fn what_the_server_does_is_no_suspicion() {
         let offset = i64::from(content) * 16384;
         let bytes = page(u32::from(content), content);
         watched.server.write(&bytes, offset, bytes.len() as isize);
-        assert_eq!(watched.look_for(QUIET + 3 * EVERY), None);
+        assert_eq!(watched.look_for(QUIET_PERIOD + 3 * PASS_INTERVAL), None);
     }
     assert_eq!((watched.list.suspicions(), watched.list.count()), (0, 0));
     assert!(watched.serves(9));
@@ -90,7 +90,7 @@ fn what_the_server_does_is_no_suspicion() {
 fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
     let mut watched = Watched::new();
     watched.touch(1_000_000_000);
-    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!(watched.look_for(PASS_INTERVAL), None);
     assert_eq!((watched.list.suspicions(), watched.list.count()), (1, 1));
     assert!(!watched.serves(3), "nothing of it is served");
     let row = watched.compared().expect("no page differs");
@@ -100,11 +100,11 @@ fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
     assert!(!watched.server.has(5), "all of it was dropped");
     assert!(!watched.serves(3));
     // Its times must be constant for one quiet period, and for another one after a difference.
-    assert_eq!(watched.look_for(QUIET / 2), None);
+    assert_eq!(watched.look_for(QUIET_PERIOD / 2), None);
     watched.touch(1_000_000_001);
-    assert_eq!(watched.look_for(QUIET - EVERY), None);
+    assert_eq!(watched.look_for(QUIET_PERIOD - PASS_INTERVAL), None);
     assert!(!watched.serves(3));
-    assert_eq!(watched.look_for(QUIET + 4 * EVERY), None);
+    assert_eq!(watched.look_for(QUIET_PERIOD + 4 * PASS_INTERVAL), None);
     assert_eq!((watched.list.suspicions(), watched.list.count()), (1, 0));
     assert!(watched.serves(3));
 }
@@ -113,16 +113,16 @@ fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
 fn suspected_file_that_keeps_changing_is_cached_again() {
     let mut watched = Watched::new();
     watched.touch(1_000_000_000);
-    watched.look_for(EVERY);
+    watched.look_for(PASS_INTERVAL);
     watched.compared().expect("no page differs");
     let mut looks = 0;
     while watched.list.count() > 0 {
         let bytes = page(1, 7);
         watched.server.write(&bytes, 16384, bytes.len() as isize);
-        assert_eq!(watched.look_for(EVERY), None);
+        assert_eq!(watched.look_for(PASS_INTERVAL), None);
         looks += 1;
     }
-    let least = LONGEST.as_secs() / EVERY.as_secs();
+    let least = MAX_SUSPENSION.as_secs() / PASS_INTERVAL.as_secs();
     assert!((least..least + 3).contains(&looks), "{looks}");
     assert!(watched.serves(3));
 }
@@ -133,7 +133,7 @@ fn a_page_that_somebody_else_wrote_is_found() {
     let foreign = watched.server.file.write_all_at(&page(4, 9), 4 * 16384);
     foreign.unwrap();
     watched.touch(1_000_000_000);
-    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!(watched.look_for(PASS_INTERVAL), None);
     let reason = watched.compared().map(|row| row.why).unwrap_err();
     // Every account may read the reason; only the error log names the file.
     assert!(reason.contains("a data file changed"), "{reason}");
@@ -150,19 +150,19 @@ fn a_damaged_page_stays_in_the_cache_and_is_not_served() {
     whole[16380..].copy_from_slice(&sum.to_be_bytes());
     let offset = 4 * 16384;
     watched.server.write(&whole, offset as i64, 16384);
-    assert_eq!(watched.look_for(QUIET + 3 * EVERY), None);
+    assert_eq!(watched.look_for(QUIET_PERIOD + 3 * PASS_INTERVAL), None);
     assert!(watched.server.has(4));
     let garbage = [0xa5; 8192];
     watched.server.file.write_all_at(&garbage, offset).unwrap();
     watched.touch(1_000_000_000);
-    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!(watched.look_for(PASS_INTERVAL), None);
     let row = watched.compared().expect("no page is another version");
     assert_eq!(row.cleared.map(|(compared, _)| compared), Some(9));
     let core = watched.server.core;
     assert_eq!(core.damaged_pages(), 1);
     assert!(watched.server.has(4) && watched.server.has(5), "all stay");
     assert!(!watched.serves(3), "nothing is served");
-    assert_eq!(watched.look_for(LONGEST + 3 * EVERY), None);
+    assert_eq!(watched.look_for(MAX_SUSPENSION + 3 * PASS_INTERVAL), None);
     assert!(watched.server.has(4) && !watched.serves(3), "however long");
     let owner = watched.server.known.owner;
     assert_eq!(core.copy_of_damaged(owner, 4).as_deref(), Some(&whole[..]));
@@ -177,7 +177,7 @@ fn a_damaged_page_stays_in_the_cache_and_is_not_served() {
     };
     core.compare_from(all, Duration::from_secs(9), &mut buffers, |_, _, _| ());
     assert_eq!(core.damaged_pages(), 0);
-    assert_eq!(watched.look_for(QUIET + 6 * EVERY), None);
+    assert_eq!(watched.look_for(QUIET_PERIOD + 6 * PASS_INTERVAL), None);
     assert_eq!(watched.list.count(), 0);
     assert!(!watched.server.has(5), "it was dropped");
     assert!(watched.serves(3));
@@ -191,7 +191,7 @@ fn nothing_is_known_of_the_time_before_another_switching_on() {
     // The server's changes are untracked from here.
     let active = watched.server.core.switch().switch_off();
     assert!(active.is_some_and(|active| Some(active.epoch) == before));
-    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!(watched.look_for(PASS_INTERVAL), None);
     assert_eq!(watched.list.count(), 0, "it is no suspicion");
     assert!(watched.audit.belongs_to(before) && !watched.audit.belongs_to(None));
     watched.audit.begin(None);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::platform::os::Stat;
 
-    const QUIET: Duration = Duration::from_secs(90);
+    const QUIET_PERIOD: Duration = Duration::from_secs(90);
 
     fn looks(size: i64) -> Option<FileStat> {
         Some(FileStat::of(&Stat {
@@ -121,7 +121,7 @@ mod tests {
 
         fn look(&mut self, idle_changes: Option<u64>, size: i64) -> Seen {
             self.1 += Duration::from_secs(10);
-            self.0.look(idle_changes, looks(size), self.1, QUIET)
+            self.0.look(idle_changes, looks(size), self.1, QUIET_PERIOD)
         }
 
         fn rest(&mut self, number: u64, size: i64) {
@@ -171,7 +171,7 @@ mod tests {
         }
         file.rest(8, 120);
         // The audit ignores closed files.
-        assert_eq!(file.0.look(Some(8), None, file.1, QUIET), Seen::Busy);
+        assert_eq!(file.0.look(Some(8), None, file.1, QUIET_PERIOD), Seen::Busy);
         file.rest(8, 50);
     }
 }

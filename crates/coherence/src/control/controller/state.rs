@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The usual page size of InnoDB, bytes.
-pub const USUAL_PAGE: u32 = 16384;
+pub const DEFAULT_PAGE_SIZE: u32 = 16384;
 
 /// Settings from which an engine is built.
 pub trait Layout: Clone {
@@ -223,7 +223,7 @@ impl<S, E> Machine<S, E> {
             work: None,
             retiring: Vec::new(),
             closing: 0,
-            nominal_page: USUAL_PAGE,
+            nominal_page: DEFAULT_PAGE_SIZE,
             refused_page: None,
             #[cfg(test)]
             fault: None,

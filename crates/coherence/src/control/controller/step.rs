@@ -9,11 +9,11 @@ use super::events::{Event, Later, LogEvent, Refused, Store};
 #[cfg(test)]
 use super::state::Fault;
 use super::state::{
-    By, Failed, Idle, Job, Layout, Machine, On, Phase, Ready, State, USUAL_PAGE, Work,
+    By, DEFAULT_PAGE_SIZE, Failed, Idle, Job, Layout, Machine, On, Phase, Ready, State, Work,
 };
 
 /// Time after which an uncommitted ready engine is retired.
-pub const READY_FOR: Duration = Duration::from_secs(10);
+pub const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between the first two attempts. It doubles with each further attempt.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum pause between two attempts.
@@ -258,7 +258,7 @@ impl<S: Layout, E> Machine<S, E> {
             return state;
         }
         self.life += 1;
-        self.nominal_page = USUAL_PAGE;
+        self.nominal_page = DEFAULT_PAGE_SIZE;
         if let Some(why) = passive {
             fx.tell(LogEvent::Passive(why.clone()));
             State::Passive(why)
@@ -391,7 +391,7 @@ impl<S: Layout, E> Machine<S, E> {
         match state {
             // Left by a client whose statement failed after the check.
             State::Ready(ready) if !ready.before.is_wanted() => {
-                if now.saturating_sub(ready.since) <= READY_FOR {
+                if now.saturating_sub(ready.since) <= READY_TIMEOUT {
                     return State::Ready(ready);
                 }
                 fx.stores.push(Store::SwitchOff);
