@@ -7,7 +7,7 @@
 pub mod sync;
 
 /// Removes no rule here: these tests weaken orderings instead.
-macro_rules! left_out {
+macro_rules! canary {
     ($rule:literal) => {
         false
     };
@@ -19,7 +19,7 @@ mod generation;
 mod memory;
 #[path = "../../../crates/cache/src/common/page.rs"]
 mod page;
-#[path = "../../../crates/coherence/src/notes/ring.rs"]
+#[path = "../../../crates/coherence/src/core/trace/ring.rs"]
 mod ring;
 #[path = "../../../crates/cache/src/instance/staging.rs"]
 mod staging;

@@ -112,6 +112,6 @@ impl<T> Mutex<T> {
     }
 }
 
-/// As in `crates/coherence/src/sync.rs`.
+/// As in `crates/coherence/src/platform/sync.rs`.
 #[derive(Default)]
-pub struct Alone<T>(pub T);
+pub struct CachePadded<T>(pub T);

@@ -77,7 +77,7 @@ pub fn perturb() {
 /// Failpoint inside the file registry, or in the loading of a run of pages. With threads, delays the thread, with or without
 /// its lock. In the exact mode, runs other activity where the lock is free, preferably a switching of the extension.
 #[cfg(debug_assertions)]
-pub fn hold_up(moment: &'static str) {
+pub fn at_sync_point(moment: &'static str) {
     // In the exact mode, no other activity can occur between the steps of switching on.
     if !READY.load(Ordering::Relaxed) || exact() && SWITCHING.load(Ordering::Relaxed) {
         return;

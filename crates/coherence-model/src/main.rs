@@ -86,7 +86,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         bpe_plugin::clock::TURNED
             .stands
             .store(exact, Ordering::SeqCst);
-        bpe_plugin::hold_up::AT.get_or_init(|| kernel::hold_up);
+        bpe_plugin::sync_point::AT.get_or_init(|| kernel::at_sync_point);
     }
     let parent = match &options.folder {
         Some(folder) => folder.clone(),

@@ -295,8 +295,8 @@ pub fn off_or_on() {
 
 /// In the exact mode: ends a period without the extension.
 pub fn on_again() {
-    let kept_out = KeptOut::now();
-    if kept_out.is_some() && CORE.switch().active().is_none() {
+    let excluded_accesses = KeptOut::now();
+    if excluded_accesses.is_some() && CORE.switch().active().is_none() {
         on();
     }
 }

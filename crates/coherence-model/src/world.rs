@@ -317,7 +317,7 @@ pub struct Watched {
     /// The plugin's number of the file.
     pub owner: u32,
     /// The plugin's count of the file's last change.
-    pub at_rest: u64,
+    pub idle_changes: u64,
     pub watch: bpe_plugin::audit::watch::Watch,
 }
 

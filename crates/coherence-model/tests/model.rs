@@ -126,7 +126,7 @@ fn a_seed_replays_exactly() {
 }
 
 /// Rules whose removal is detected when one process recovers another one's state, on this host's kernel. Its change times never
-/// repeat or go back, which hides the removal of other rules. `coherence::restart_model` simulates kernels where they do,
+/// repeat or go back, which hides the removal of other rules. `coherence::restart::model_tests` simulates kernels where they do,
 /// `checks/interleavings` tries "off-keeps-live", and the unit tests of `coherence::files` try "io-uring-voids".
 const OF_DEATHS: [(&str, &str); 3] = [
     ("inherit-blindly", "whatever was left is believed"),

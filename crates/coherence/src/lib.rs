@@ -3,85 +3,49 @@
 //! [`core::Core`] is a value without statics, and makes no system calls. The trait [`os::Os`] provides the operating system. A
 //! library in a server has one core; each test creates another.
 //!
-//! # Layers
-//! From bottom to top; each layer knows only the layers before it:
+//! # Rooms
+//! From bottom to top. A room imports only rooms above it in this list.
 //!
-//! 1. [`sync`] and [`os`]: locks, atomics, operating system. [`control`]: control group for comparing reads.
-//! 2. [`stamp`]: proof that a file is unchanged. [`manifest`], [`recovery`]: file records across restarts. [`switch`]: mode
-//!    read first by every hook, announced requests, active extension. [`treatment`]: effect of the table rules on a file.
-//! 3. [`files`]: mapping from descriptors to data files, and their state. [`header`], [`print`], [`checksum`]: metadata in a
-//!    page.
-//! 4. [`notes`]: hook events for a recording. [`damage`]: pages with a damaged copy in the data file. [`target`]: page range of
-//!    a call. `aio::requests`: requests in flight.
-//! 5. [`core`]: the value.
-//! 6. [`rules`]: read and write protocol. [`scan`]: files that are already open. [`aio`]: asynchronous I/O from submit to
-//!    harvest. [`compare`]: comparison of cached pages with data files. [`warm`]: pages that another server has cached. [`audit`]:
-//!    detection of foreign writes.
+//! 1. [`testing`]: switches that tests use. A build for a server contains none of them.
+//! 2. [`platform`]: the operating system as a trait; locks, atomics and the clock, which the model checker replaces.
+//! 3. [`page`]: metadata in an InnoDB page: page number, LSN, checksum; fingerprint of a leaf page.
+//! 4. [`restart`]: the file records that outlive the process, and the proof that a file is unchanged.
+//! 5. [`switch`]: the mode that every hook reads first, announced requests, the active extension.
+//! 6. [`files`]: the data files, the descriptor table, the registry, and the effect of the table rules.
+//! 7. [`core`]: the value; page requests, requests in flight, damaged pages, the trace ring.
+//! 8. [`read_write`]: the order of steps of a read, of a write, and of every other change of a file.
+//! 9. [`async_io`]: the same for libaio, from submit to harvest.
+//! 10. [`control`]: switching on and off; background work: audit, comparison, loading.
 //!
-//! [`controller`] is above all layers. Its state machine switches the extension on and off without knowing them; its lock and
-//! threads run the effects.
+//! `interleavings/`, beside `src/`, has the tests under the model checker.
 //!
 //! # Lock order
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
 //! locks). Four locks are leaves: the list of suspended files, the damaged pages, the recovery outcomes and the table rules.
 
-/// Whether a test build removes a rule of [`canary`]; `false` in every other build.
-#[macro_export]
-macro_rules! left_out {
-    ($rule:literal) => {{
-        #[cfg(all(test, checker))]
-        let left_out = $crate::interleavings::leaves_out($rule);
-        #[cfg(all(debug_assertions, not(all(test, checker))))]
-        let left_out = $crate::canary::leaves_out($rule);
-        #[cfg(not(any(debug_assertions, all(test, checker))))]
-        let left_out = false;
-        left_out
-    }};
-}
+#[macro_use]
+pub mod testing;
 
-/// Failpoint at which a test can delay the thread; empty in builds other than for tests.
-macro_rules! hold_up {
-    ($moment:literal) => {{
-        #[cfg(any(test, debug_assertions))]
-        $crate::hold_up::at($moment);
-    }};
-}
-
-pub mod aio;
-pub mod audit;
-#[cfg(debug_assertions)]
-pub mod canary;
-pub mod checksum;
-pub mod compare;
+pub mod async_io;
 pub mod control;
-pub mod controller;
 pub mod core;
-pub mod damage;
-#[cfg(debug_assertions)]
-#[doc(hidden)]
-pub mod failpoint;
 pub mod files;
-pub mod header;
-#[cfg(any(test, debug_assertions))]
-pub mod hold_up;
 #[cfg(all(test, checker))]
+#[path = "../interleavings/mod.rs"]
 mod interleavings;
-#[cfg(test)]
-mod machine_for_tests;
-pub mod manifest;
-pub mod notes;
-pub mod os;
-pub mod print;
-pub mod recovery;
-#[cfg(all(test, debug_assertions, not(checker)))]
-mod restart_model;
-pub mod rules;
-#[cfg(test)]
-mod rules_tests;
-pub mod scan;
-pub mod stamp;
+pub mod page;
+pub mod platform;
+pub mod read_write;
+pub mod restart;
 pub mod switch;
-pub mod sync;
-pub mod target;
-pub mod treatment;
-pub mod warm;
+
+pub use control::{audit, compare, controller, scan, warm};
+pub use core::{page_request, trace};
+pub use files::file_rule;
+pub use page::{checksum, fingerprint, header};
+pub use platform::{os, sync};
+pub use restart::{manifest, recovery, stamp};
+#[cfg(debug_assertions)]
+pub use testing::canary;
+#[cfg(any(test, debug_assertions))]
+pub use testing::sync_point;

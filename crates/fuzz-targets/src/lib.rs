@@ -82,7 +82,7 @@ pub fn heat_list(bytes: &[u8]) {
     assert!(list.pages <= 2 * bytes.len() as u64);
     assert!(list.memory() <= bpe_plugin::warm::list::MAX_MEMORY);
     // Fingerprint of a page.
-    let _ = coherence::print::Print::of(bytes, &[7; 16]);
+    let _ = coherence::fingerprint::LeafFingerprint::of(bytes, &[7; 16]);
 }
 
 /// The servers' option files, which the command reads.

@@ -15,11 +15,11 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod canary;
 pub mod code;
 pub mod codes;
 pub mod heat;
 pub mod in_use;
-pub mod left_out;
 pub mod limits;
 pub mod owner;
 pub mod release;

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use crate::left_out;
+use crate::canary;
 
 /// Default limit of displayed characters.
 pub const LIMIT: usize = 2000;
@@ -38,7 +38,7 @@ impl fmt::Display for Untrusted<'_> {
                 return f.write_char('…');
             }
             let is_mark = number == 0 && combines(letter);
-            if is_visible(letter) && !is_mark || left_out!("unseen-characters") {
+            if is_visible(letter) && !is_mark || canary!("unseen-characters") {
                 f.write_char(letter)?;
             } else {
                 write!(f, "{}", letter.escape_unicode())?;
@@ -115,7 +115,7 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
 /// # Errors
 /// The setting's name, and the character.
 pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
-    if left_out!("control-characters") {
+    if canary!("control-characters") {
         return Ok(());
     }
     refuse(

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bpe_plugin::notes::ring::{Event, Ring};
 use bpe_plugin::process::CORE;
+use bpe_plugin::trace::ring::{Event, Ring};
 use bpe_plugin::{calls, switch};
 use cache::{Config, DeviceConfig, Extension, OwnerIdentity};
 

@@ -144,7 +144,7 @@ pub fn loaded_early() -> bool {
 pub fn async_mode() -> &'static str {
     if crate::uring::seen() {
         "io_uring"
-    } else if CORE.requests.seen() {
+    } else if CORE.requests.is_used() {
         "libaio"
     } else {
         "none seen"

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `heat` | the first part of the list |
 //! | `heat:FILE:PAGE` | the part from there on: the `next` of the previous part |
-//! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
+//! | `heat-prints SECRET FILES` | fingerprints ([`coherence::fingerprint`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
 //! A part has `first` (whether it is the first one), `next` (null at the end), and `files`. Each file has its name below the
 //! data directory and that of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list`
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cache::{EXTENT_SHIFT, FileId};
-use coherence::print::Secret;
+use coherence::fingerprint::Secret;
 use coherence::warm::{RunBuffer, Tablespace};
 use interface::heat::{Encoder, MAX_BYTES, is_listed};
 use parking_lot::Mutex;

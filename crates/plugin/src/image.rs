@@ -147,8 +147,8 @@ impl Leaving {
 fn stop_cleanly() -> Result<Token, String> {
     let manifest = CORE.switch().manifest().ok_or("nothing is kept")?;
     // InnoDB has waited for all of its requests.
-    CORE.end_unseen(Duration::ZERO);
-    if !CORE.files.are_at_rest() {
+    CORE.end_unobserved_writes(Duration::ZERO);
+    if !CORE.files.are_idle() {
         return Err("a change of a data file is in flight".into());
     }
     let latest = manifest.latest_stamp();
@@ -384,11 +384,11 @@ fn prove(
     token: Option<Token>,
     fence: impl FnOnce(&Path) -> Result<Fence, String>,
 ) -> Result<(), String> {
-    if token != Some(image.token) && !coherence::left_out!("token") {
+    if token != Some(image.token) && !coherence::canary!("token") {
         return Err("the data directory is not as the server's stop has left it".into());
     }
     match fence(&image.redo)? {
-        _ if coherence::left_out!("fence") => Ok(()),
+        _ if coherence::canary!("fence") => Ok(()),
         fence if fence == [0; 4] || image.fence != fence => {
             Err("InnoDB has run without it since".into())
         }

@@ -25,10 +25,11 @@
 //! settings, and the list of suspended files.
 
 pub use coherence::{
-    aio, audit, core, files, header, manifest, notes, os, rules, scan, switch, target,
+    async_io, audit, core, files, header, manifest, os, page_request, read_write, scan, switch,
+    trace,
 };
 #[cfg(debug_assertions)]
-pub use coherence::{canary, hold_up};
+pub use coherence::{canary, sync_point};
 
 pub mod abi;
 pub mod bypass;

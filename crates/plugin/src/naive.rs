@@ -10,12 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use coherence::canary::leaves_out;
+use coherence::canary::is_removed;
 
 const PAGE: usize = 16384;
 
 fn is_on() -> bool {
-    leaves_out("persist") || leaves_out("write-back")
+    is_removed("persist") || is_removed("write-back")
 }
 
 /// Returns the store of the descriptor's data file, if the range is one of its pages. Page 0 is excluded, because the server
@@ -90,7 +90,7 @@ pub unsafe fn write(
     };
     // SAFETY: the caller's promise.
     let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-    let result = if leaves_out("write-back") {
+    let result = if is_removed("write-back") {
         length as isize
     } else {
         real()

@@ -6,7 +6,7 @@
 //!
 //! 1. [`begin`] runs while the server initialises the plugin. If the plugin was loaded early and is to be on, it replaces
 //!    the [token](crate::token), recovers persisted files, and starts tracking files.
-//! 2. [`inherits`] and [`hand_over`] run when the extension is opened.
+//! 2. [`inherits`] and [`register_persisted`] run when the extension is opened.
 //! 3. [`End`] and [`end`] run when the plugin ends; [`image::at_end`] runs when the process ends.
 //!
 //! If the plugin is loaded after InnoDB, it starts with an empty cache.
@@ -159,7 +159,7 @@ pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
 
 /// Returns the session of the cache to recover, once.
 pub fn inherits() -> Option<u64> {
-    let tracked = CORE.switch().mode().follows();
+    let tracked = CORE.switch().mode().tracks();
     let session = KNOWN.kept.session.swap(0, Ordering::SeqCst);
     Some(session).filter(|&session| session != 0 && tracked)
 }
@@ -172,7 +172,7 @@ pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
 }
 
 /// Records that an extension was opened by this plan, for pages of `page` bytes.
-pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: u32) {
+pub fn register_persisted(extension: &Extension, settings: &Settings, plan: &Plan, page: u32) {
     let Some(manifest) = CORE.switch().manifest() else {
         return;
     };
@@ -180,7 +180,7 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
     let sizes: Vec<u64> = plan.devices().iter().map(|device| device.bytes).collect();
     manifest.remember(settings.layout_digest(), plan.memory_limit(), &sizes);
     if extension.recovered().any {
-        CORE.files.hand_over(extension);
+        CORE.files.register_persisted(extension);
     } else {
         manifest.took_nothing();
     }
@@ -319,9 +319,9 @@ impl DataDirectory {
         };
         directory.superblock = system.superblock;
         directory.token = file.read();
-        let has_fine_stamps = file.has_fine_stamps() && !coherence::left_out!("fine-stamps");
+        let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
         CORE.files.use_fine_stamps(has_fine_stamps);
-        if coherence::left_out!("token-stays") {
+        if coherence::canary!("token-stays") {
             return directory;
         }
         if let Err(error) = file.replace() {
@@ -357,7 +357,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     let is_here = label.is_of(&file);
     let is_same_mount = is_here
         && (superblock_in(&file).ok() == Some(directory.superblock)
-            || coherence::left_out!("superblock"));
+            || coherence::canary!("superblock"));
     let restored = match is_same_mount || !recovers {
         true => {
             image::discard(owner);
@@ -402,7 +402,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         CORE.files.recoveries.withhold();
         KNOWN.bypassing.again(&CORE);
     }
-    let is_valid = manifest.is_followed() && manifest.given().is_some() && !crashed;
+    let is_valid = manifest.is_tracked() && manifest.given().is_some() && !crashed;
     let session = session.filter(|_| is_valid);
     if session.is_none() {
         manifest.clear();

@@ -1,6 +1,6 @@
 //! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
 //!
-//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](notes::ring), at
+//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](crate::trace::ring), at
 //! submission. They do so whether the cache serves a read or not, and whether the extension is on or off. A client drains
 //! the ring through the SQL function `bpe_report()`:
 //!
@@ -31,10 +31,10 @@ use serde_json::{Value, json};
 
 use crate::controller;
 use crate::linux::Linux;
-use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings;
+use crate::trace::ring::{RECORD_BYTES, Ring};
 
 /// Capacity of the ring, events. At 16 bytes each it determines the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
@@ -87,7 +87,7 @@ impl Session {
     fn end(&mut self, why: &'static str) {
         if self.ended.is_none() {
             CORE.switch().stop_recording();
-            CORE.notes.note_into(None);
+            CORE.trace.record_into(None);
             self.ended = Some(why);
             Linux.note(&format!(
                 "the recording of page reads and writes ends: {why}; {} events, {} lost",
@@ -134,8 +134,8 @@ impl Recordings {
         }
         let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
         let ring = Arc::new(Ring::new(PLACES));
-        CORE.notes.note_into(Some(Arc::clone(&ring)));
-        controller::follow_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
+        CORE.trace.record_into(Some(Arc::clone(&ring)));
+        controller::follow_for_recording().inspect_err(|_| CORE.trace.record_into(None))?;
         *session = Some(Session {
             name: name.clone(),
             ring,
@@ -277,7 +277,7 @@ mod tests {
     /// A session with a small ring, in mode `RECORD`.
     fn session(all: &Recordings, name: &str, heard_of: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
-        CORE.notes.note_into(Some(Arc::clone(&ring)));
+        CORE.trace.record_into(Some(Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
         *all.session.lock() = Some(Session {
             name: name.into(),
@@ -300,20 +300,20 @@ mod tests {
         let _turn = crate::process::UNDER_TEST.lock();
         let ring = session(all, "a", Instant::now());
         let file = DataFile::new(1, CORE.switch());
-        CORE.notes
-            .note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
+        CORE.trace
+            .record_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
         assert_eq!(file.page_of_read(16384, 5 * 16384), Some(5));
-        CORE.notes.note_read(&file, 5);
+        CORE.trace.record_read(&file, 5);
         let two: Vec<u8> = [page_of(7), page_of(8)].concat();
-        CORE.notes
-            .note_write(&file, Some(&two), two.len(), 7 * 16384);
-        CORE.notes
-            .note_write(&file, Some(&two), two.len(), 64 * 16384); // copies: not these pages
-        CORE.notes
-            .note_write(&file, Some(&[0; 16384]), 16384, 9 * 16384); // zeros
-        CORE.notes
-            .note_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
-        CORE.notes.note_write(&file, None, 20000, 10 * 16384); // in several pieces
+        CORE.trace
+            .record_write(&file, Some(&two), two.len(), 7 * 16384);
+        CORE.trace
+            .record_write(&file, Some(&two), two.len(), 64 * 16384); // copies: not these pages
+        CORE.trace
+            .record_write(&file, Some(&[0; 16384]), 16384, 9 * 16384); // zeros
+        CORE.trace
+            .record_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
+        CORE.trace.record_write(&file, None, 20000, 10 * 16384); // in several pieces
         let answered = all.next("a", 0).unwrap();
         let bytes = BASE64
             .decode(answered["records"].as_str().unwrap())
@@ -335,10 +335,10 @@ mod tests {
         assert_eq!(answered["page_sizes"], json!([16384]));
         assert!(all.next("b", 6).is_err());
         assert_eq!(all.next("a", 6).unwrap()["records"], "");
-        CORE.notes.note_read(&file, 6);
+        CORE.trace.record_read(&file, 6);
         assert_eq!(all.stop_named("a").unwrap()["events"], 7);
         assert!(CORE.switch().mode().is_off());
-        CORE.notes.note_read(&file, 6); // too late
+        CORE.trace.record_read(&file, 6); // too late
         assert_eq!(ring.next_number(), 7);
         let last = all.next("a", 6).unwrap();
         assert_eq!((&last["next"], &last["done"]), (&json!(7), &json!(false)));
@@ -366,7 +366,7 @@ mod tests {
         session(all, "d", Instant::now());
         let file = DataFile::new(1, CORE.switch());
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
-        CORE.notes.note_read(&file, 1);
+        CORE.trace.record_read(&file, 1);
         drop(CORE.switch().kill());
         let answered = all.next("d", 0).unwrap();
         assert_eq!(answered["next"], 1);

@@ -122,8 +122,8 @@ fn suspended(row: &Row, now: Duration) -> Value {
         "why": row.why,
         "suspended_s": now.saturating_sub(row.since).as_secs(),
         "compared_pages": row.cleared.map(|(compared, _)| compared),
-        "rest_s": audit::QUIET.as_secs(),
-        "latest_s": row.cleared.map(|(_, since)| (since + audit::LONGEST).saturating_sub(now).as_secs()),
+        "rest_s": audit::QUIET_PERIOD.as_secs(),
+        "latest_s": row.cleared.map(|(_, since)| (since + audit::MAX_SUSPENSION).saturating_sub(now).as_secs()),
     })
 }
 
@@ -134,7 +134,7 @@ pub fn summary() -> Value {
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let cache = &totals.cache;
-    let (kept_out, bytes_kept_out) = kept_out();
+    let (excluded_accesses, bytes_kept_out) = excluded_accesses();
     let quantiles = |of: &HistogramSnapshot| json!({ "p50": of.quantile(0.50), "p95": of.quantile(0.95), "p99": of.quantile(0.99) });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -155,7 +155,7 @@ pub fn summary() -> Value {
         "size": settings::Settings::current().size,
         "tables": settings::text_of(&KNOWN.tables.text),
         "tables_error": KNOWN.tables.wrong(),
-        "kept_out": kept_out,
+        "kept_out": excluded_accesses,
         "bytes_kept_out": bytes_kept_out,
         "instances": totals.instances,
         "hits": cache.hits,
@@ -269,11 +269,11 @@ pub fn devices() -> Value {
 }
 
 /// Page reads and writes that bypassed the cache because of table rules since the server started, and their bytes.
-pub fn kept_out() -> (u64, u64) {
-    let treatments = &CORE.files.treatments;
+pub fn excluded_accesses() -> (u64, u64) {
+    let rules = &CORE.files.rules;
     (
-        treatments.pages.load(Ordering::Relaxed),
-        treatments.bytes.load(Ordering::Relaxed),
+        rules.pages.load(Ordering::Relaxed),
+        rules.bytes.load(Ordering::Relaxed),
     )
 }
 
@@ -312,7 +312,7 @@ pub fn file_table() -> Value {
                 "cached_pages": pages,
                 "cached_bytes": pages * u64::from(file.page_size()),
                 "rule": KNOWN.tables.rule_of(table.as_ref()),
-                "kept_out": file.kept_out.load(Ordering::Relaxed),
+                "kept_out": file.excluded_accesses.load(Ordering::Relaxed),
             })
         })
         .collect()
@@ -327,7 +327,7 @@ pub fn rules() -> Value {
             table: table_name::of_path(&file.name()),
             hits: file.hits.load(Ordering::Relaxed),
             misses: file.misses.load(Ordering::Relaxed),
-            kept_out: file.kept_out.load(Ordering::Relaxed),
+            excluded_accesses: file.excluded_accesses.load(Ordering::Relaxed),
             cached_pages,
         })
         .collect();
@@ -364,8 +364,8 @@ mod tests {
             (&told["compared_pages"], &told["suspended_s"]),
             (&json!(17), &json!(30))
         );
-        assert_eq!(told["rest_s"], audit::QUIET.as_secs());
-        assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
+        assert_eq!(told["rest_s"], audit::QUIET_PERIOD.as_secs());
+        assert_eq!(told["latest_s"], audit::MAX_SUSPENSION.as_secs() - 10);
     }
 
     /// `docs/user/install.md` names the report member that replaces each removed status variable.

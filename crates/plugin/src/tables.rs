@@ -1,7 +1,7 @@
 //! The current rules of `bpe_tables`: their effect on each data file, and their report.
 //!
 //! `interface::tables` parses the text. This module applies the rules to this server's files. The crate `coherence` asks for
-//! the treatment of a file when it is opened or renamed, and of all files when the rules change ([`Judge`]). The extension
+//! the rule of a file when it is opened or renamed, and of all files when the rules change ([`RuleLookup`]). The extension
 //! receives the groups of pages. A rule with a limit keeps its group number for its whole life, so its counters survive
 //! changes of other rules.
 //!
@@ -23,7 +23,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::settings;
 use crate::table_name::{self, TableName};
-use coherence::treatment::{Judge, Treatment};
+use coherence::file_rule::{FileRule, RuleLookup};
 
 /// Maximum number of unused rules that a warning names.
 const MOST_WARNED: usize = 5;
@@ -101,13 +101,13 @@ impl Book {
         Book { rules, groups }
     }
 
-    fn treatment_of(&self, table: Option<&TableName>) -> Treatment {
+    fn treatment_of(&self, table: Option<&TableName>) -> FileRule {
         match self.rules.of(&named(table)) {
-            Said::Nothing => Treatment::NORMAL,
-            Said::NotIncluded => Treatment::Excluded,
+            Said::Nothing => FileRule::NORMAL,
+            Said::NotIncluded => FileRule::Excluded,
             Said::Rule(at) => match self.rules.iter().nth(at).map(|rule| rule.action) {
-                Some(Action::Exclude) => Treatment::Excluded,
-                _ => Treatment::Cached(self.groups.get(at).copied().unwrap_or_default()),
+                Some(Action::Exclude) => FileRule::Excluded,
+                _ => FileRule::Cached(self.groups.get(at).copied().unwrap_or_default()),
             },
         }
     }
@@ -126,7 +126,7 @@ impl Book {
     }
 
     fn prefers(&self, table: Option<&TableName>) -> bool {
-        self.treatment_of(table) == Treatment::Cached(Group::PREFERRED)
+        self.treatment_of(table) == FileRule::Cached(Group::PREFERRED)
     }
 
     /// Whether the previous rules preferred one of these files, given by path, and these do not.
@@ -147,8 +147,8 @@ impl Book {
     }
 }
 
-impl Judge for Book {
-    fn treatment(&self, name: &str) -> Treatment {
+impl RuleLookup for Book {
+    fn rule(&self, name: &str) -> FileRule {
         self.treatment_of(table_name::of_path(name).as_ref())
     }
 }
@@ -176,7 +176,7 @@ pub struct OfFile {
     pub table: Option<TableName>,
     pub hits: u64,
     pub misses: u64,
-    pub kept_out: u64,
+    pub excluded_accesses: u64,
     pub cached_pages: u64,
 }
 
@@ -187,7 +187,7 @@ impl Tables {
     /// The error in the first invalid rule.
     pub fn check(&self, core: &'static Core<Linux>, text: &str) -> Result<Vec<String>, String> {
         let rules = Rules::parse(text, folds())?;
-        if !core.switch().mode().follows() {
+        if !core.switch().mode().tracks() {
             return Ok(Vec::new());
         }
         let files = core.files.all();
@@ -239,7 +239,7 @@ impl Tables {
         let book = Arc::new(Book::new(parsed.unwrap_or_default(), &before));
         *now = Some(Arc::clone(&book));
         core.files
-            .judge_by((!book.rules.is_empty()).then(|| Arc::clone(&book) as Arc<dyn Judge>));
+            .set_rules((!book.rules.is_empty()).then(|| Arc::clone(&book) as Arc<dyn RuleLookup>));
         if let Some(active) = &*core.switch().active() {
             // Pages of a group with a new meaning lose their mark. Entries do not identify their file, so all preferred
             // pages lose it as soon as one file is no longer preferred.
@@ -310,7 +310,7 @@ impl Tables {
                 "misses": its().map(|file| file.misses).sum::<u64>(),
                 "cached_pages": limit.map_or_else(|| its().map(|file| file.cached_pages).sum::<u64>(), |(pages, _)| pages),
                 "limit_pages": limit.map(|(_, most)| most),
-                "kept_out": its().map(|file| file.kept_out).sum::<u64>(),
+                "kept_out": its().map(|file| file.excluded_accesses).sum::<u64>(),
             })
         })
         .collect()
@@ -387,18 +387,15 @@ mod tests {
             "exclude shop.log_*, limit 5% reports.*, prefer shop.orders#p#p1",
             &Book::default(),
         );
-        for (path, treatment) in [
-            ("./shop/log_1.ibd", Treatment::Excluded),
-            (
-                "./shop/orders#P#p1.ibd",
-                Treatment::Cached(Group::PREFERRED),
-            ),
-            ("./shop/orders#P#p2.ibd", Treatment::NORMAL),
-            ("./reports/a.ibd", Treatment::Cached(limited(0))),
-            ("./ibdata1", Treatment::NORMAL),
-            ("./shop/#sql-ib12.ibd", Treatment::NORMAL),
+        for (path, rule) in [
+            ("./shop/log_1.ibd", FileRule::Excluded),
+            ("./shop/orders#P#p1.ibd", FileRule::Cached(Group::PREFERRED)),
+            ("./shop/orders#P#p2.ibd", FileRule::NORMAL),
+            ("./reports/a.ibd", FileRule::Cached(limited(0))),
+            ("./ibdata1", FileRule::NORMAL),
+            ("./shop/#sql-ib12.ibd", FileRule::NORMAL),
         ] {
-            assert_eq!(book.treatment(path), treatment, "{path}");
+            assert_eq!(book.rule(path), rule, "{path}");
         }
     }
 }

@@ -7,11 +7,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use crate::aio::requests::{Vector, vector_bytes};
+use crate::core::requests::{Vector, vector_bytes};
 use crate::files::DataFile;
+use crate::page_request::Completion;
 use crate::process::{CORE, KNOWN};
 use crate::switch::Mode;
-use crate::target::End;
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]
@@ -61,7 +61,7 @@ pub fn seen() -> bool {
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
     KNOWN.uses_io_uring.store(true, Ordering::Relaxed);
-    if !mode.follows() || coherence::left_out!("rings") {
+    if !mode.tracks() || coherence::canary!("rings") {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
@@ -105,12 +105,12 @@ unsafe fn look_at(mode: Mode, request: &Request) {
         FALLOCATE => request.address as usize,
         SPLICE => {
             file.void_stamp();
-            CORE.change_unfollowed(file, || ());
+            CORE.change_untracked(file, || ());
             return;
         }
         _ => return,
     };
-    drop(CORE.begin_write(file, length, request.offset as i64, End::Unseen));
+    drop(CORE.begin_write(file, length, request.offset as i64, Completion::Unobserved));
 }
 
 /// Records a read or a write.
@@ -138,13 +138,13 @@ unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
     match request.opcode {
         READV | READ | READ_FIXED => {
             // Passes untouched.
-            let _ = CORE.target_of_read(mode, file, length, request.offset as i64);
+            let _ = CORE.page_of_request(mode, file, length, request.offset as i64);
         }
         _ => {
             // SAFETY: the server's own buffer, which it keeps unchanged until the write has completed.
             let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
-            CORE.notes
-                .note_write(file, Some(bytes), length, request.offset as i64);
+            CORE.trace
+                .record_write(file, Some(bytes), length, request.offset as i64);
         }
     }
 }
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn what_is_recorded_is_read_out_of_the_requests() {
         let _turn = crate::process::UNDER_TEST.lock();
-        let ring = std::sync::Arc::new(crate::notes::ring::Ring::new(16));
-        CORE.notes.note_into(Some(std::sync::Arc::clone(&ring)));
+        let ring = std::sync::Arc::new(crate::trace::ring::Ring::new(16));
+        CORE.trace.record_into(Some(std::sync::Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
         let mode = CORE.switch().mode();
         let file = followed(77);
@@ -226,6 +226,6 @@ mod tests {
             }
         }
         CORE.switch().stop_recording();
-        CORE.notes.note_into(None);
+        CORE.trace.record_into(None);
     }
 }

@@ -72,7 +72,7 @@ enum Tier {
 
 /// Changes below these affect coherence or the restart, and add all canaries to `ci`.
 const OF_COHERENCE: [&str; 6] = [
-    "crates/coherence/src/",
+    "crates/coherence/",
     "crates/plugin/src/calls/",
     "crates/plugin/src/persist.rs",
     "crates/plugin/src/image.rs",

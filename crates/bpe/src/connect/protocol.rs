@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interface::left_out;
+use interface::canary;
 use mysql::consts::CapabilityFlags;
 use mysql::{Column, DriverError, Error, MySqlError, Row};
 use mysql_common::io::ParseBuf;
@@ -141,7 +141,7 @@ impl<S: Stream> Protocol<S> {
         is_private: bool,
     ) -> Result<(), Error> {
         let password = password.filter(|password| !password.is_empty());
-        if password.is_some() && !is_private && !left_out!("password-in-clear") {
+        if password.is_some() && !is_private && !canary!("password-in-clear") {
             return Err(io::Error::other("the connection is not private").into());
         }
         let mut method = greeting.method.clone();
@@ -224,7 +224,7 @@ impl<S: Stream> Protocol<S> {
         if !is_end(&self.packet(&mut left)?) {
             return Err(malformed("no end of the columns").into());
         }
-        let most = match left_out!("rows-of-an-answer") {
+        let most = match canary!("rows-of-an-answer") {
             true => usize::MAX - 1,
             false => bounds.rows,
         };
@@ -277,7 +277,7 @@ impl<S: Stream> Protocol<S> {
             self.sequence = self.sequence.wrapping_add(1);
             *left = left
                 .checked_sub(length + head.len())
-                .or(left_out!("bytes-of-an-answer").then_some(*left))
+                .or(canary!("bytes-of-an-answer").then_some(*left))
                 .ok_or_else(|| malformed("too many bytes"))?;
             let start = packet.len();
             packet.resize(start + length, 0);

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use interface::left_out;
+use interface::canary;
 
 use super::socket_path::SocketPath;
 use crate::connect::peer::{self, Peer};
@@ -53,7 +53,7 @@ impl Rule {
     /// # Errors
     /// A message with the process and the reason of the refusal.
     pub fn check(self, peer: Option<Peer>, place: &SocketPath) -> Result<Option<Holder>, String> {
-        if left_out!("peer") {
+        if canary!("peer") {
             return Ok(None);
         }
         let Some(peer) = peer else {

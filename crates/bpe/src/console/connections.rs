@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use interface::left_out;
+use interface::canary;
 use tokio::sync::oneshot;
 
 /// Limit of connections without the token per address.
@@ -97,7 +97,7 @@ impl Connections {
         });
         for address in crowded.collect::<Vec<_>>() {
             while self.count_of(address) > MAX_PER_ADDRESS
-                && !left_out!("share-of-an-address")
+                && !canary!("share-of-an-address")
                 && self.close_of(address, GRACE, now)
             {}
         }
@@ -139,7 +139,7 @@ impl Connections {
         let Some(connection) = self.open.get_mut(&number) else {
             return;
         };
-        if !connection.is_holder && !left_out!("places-of-holders") {
+        if !connection.is_holder && !canary!("places-of-holders") {
             connection.is_holder = true;
             let (address, heard) = (connection.address, connection.heard);
             self.forget_stranger(address, (heard, number));

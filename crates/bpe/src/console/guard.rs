@@ -12,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use interface::left_out;
+use interface::canary;
 
 use super::error::Refusal;
 use super::listen::Connection;
@@ -57,7 +57,7 @@ impl Names {
             1 => self.answers_for(&host),
             _ => false,
         };
-        if !is_own && !left_out!("host") {
+        if !is_own && !canary!("host") {
             return Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 format!("this console does not answer for the name `{host}`"),
@@ -102,7 +102,7 @@ impl Names {
 
 /// Accepts both schemes, because a TLS proxy may be in front of the console.
 fn is_own_origin(origin: &str, host: &str) -> bool {
-    left_out!("origin")
+    canary!("origin")
         || matches!(origin.split_once("://"), Some(("http" | "https", authority)) if authority == host)
 }
 

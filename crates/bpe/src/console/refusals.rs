@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use interface::left_out;
+use interface::canary;
 
 /// Refusals that an address gets without delay.
 const BURST: u32 = 10;
@@ -33,7 +33,7 @@ impl Refusals {
             .or_insert(now);
         let next = (*full).max(now) + INTERVAL;
         let delay = next.saturating_duration_since(now + INTERVAL * BURST);
-        (delay <= MAX_DELAY || left_out!("burst-of-refusals")).then(|| {
+        (delay <= MAX_DELAY || canary!("burst-of-refusals")).then(|| {
             *full = next;
             delay
         })

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use interface::left_out;
+use interface::canary;
 
 use crate::connect::process::Process;
 use crate::connect::server::Flavour;
@@ -93,7 +93,7 @@ pub fn of_server(process: &Process) -> String {
 
 /// Whether a text was written for this server. Snippets of earlier versions name no server; they belong to a packaged server only.
 fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
-    left_out!("foreign-option-file")
+    canary!("foreign-option-file")
         || text
             .strip_prefix(HEAD)
             .is_some_and(|rest| match rest.starts_with(SERVER) {

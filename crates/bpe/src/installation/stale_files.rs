@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use interface::{left_out, owner};
+use interface::{canary, owner};
 use rustix::fs::FlockOperation;
 
 use crate::connect::process::Process;
@@ -42,7 +42,7 @@ pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let (folder, name, file) = opened(process, path).map_err(text)?;
     let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    if locked.is_err() && !left_out!("lock-of-leftovers") {
+    if locked.is_err() && !canary!("lock-of-leftovers") {
         return Err("it is in use".to_owned());
     }
     folder.remove(name).map_err(text)
@@ -53,7 +53,7 @@ fn opened<'a>(process: &Process, path: &'a Path) -> io::Result<(Directory, &'a O
     let (folder, name) = files::split(path)?;
     let folder = Directory::open_of(folder, process.uid)?;
     let file = folder.open_file(name)?;
-    match file.metadata()?.uid() == process.uid || left_out!("owner-of-leftovers") {
+    match file.metadata()?.uid() == process.uid || canary!("owner-of-leftovers") {
         true => Ok((folder, name, file)),
         false => Err(io::Error::other("it belongs to another user")),
     }

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use interface::left_out;
+use interface::canary;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
@@ -105,7 +105,7 @@ impl Directory {
             if FileType::from_raw_mode(entry.st_mode) == FileType::Symlink {
                 let is_administrators =
                     trusted.administrator(entry.st_uid) && trusted.administrator(meta.st_uid);
-                if !is_administrators && !left_out!("links-on-the-way") {
+                if !is_administrators && !canary!("links-on-the-way") {
                     return Err(of_place(&next, "it is a symbolic link of another user"));
                 }
                 links += 1;
@@ -630,14 +630,14 @@ fn names(path: &Path) -> Vec<OsString> {
 
 fn check(meta: &Stat, trusted: Trusted, is_last: bool) -> Result<(), String> {
     let is_known = trusted.administrator(meta.st_uid) || trusted.is_server(meta.st_uid);
-    if !is_known && !left_out!("owners-on-the-way") {
+    if !is_known && !canary!("owners-on-the-way") {
         return Err(belongs(meta.st_uid));
     }
     // A sticky last directory is not enough where root creates files: others could create the same names. A server's
     // user may do as it likes in its own directory.
     let is_sticky = meta.st_mode & STICKY != 0 && (!is_last || trusted.server.is_some());
     let is_its_own = trusted.is_server(meta.st_uid);
-    let is_open = meta.st_mode & OTHERS_WRITE != 0 && !left_out!("writers-on-the-way");
+    let is_open = meta.st_mode & OTHERS_WRITE != 0 && !canary!("writers-on-the-way");
     if is_open && !is_sticky && !is_its_own {
         return Err(format!(
             "other users may write to it (mode {:o})",

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use interface::left_out;
+use interface::canary;
 use interface::untrusted::{refuse_controls, without_controls};
 
 /// Maximum bytes of an option file line that both servers read as one line.
@@ -13,7 +13,7 @@ const MAX_LINE: usize = 4090;
 
 /// A text as a hexadecimal SQL literal: no character can end the literal, for any `sql_mode` and character set.
 pub fn sql_text(text: &str) -> String {
-    if left_out!("sql-literals") {
+    if canary!("sql-literals") {
         return format!("'{text}'");
     }
     let mut literal = String::with_capacity(2 * text.len() + 12);
@@ -83,7 +83,7 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
         format!("{name} = \"{value}\"")
     };
-    if line.len() > MAX_LINE && !left_out!("long-option-lines") {
+    if line.len() > MAX_LINE && !canary!("long-option-lines") {
         return Err(format!(
             "{name} takes a line of {} bytes in an option file, and servers read no more than {MAX_LINE} as one line",
             line.len()
@@ -95,7 +95,7 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
 /// One word of a shell command for the user to copy.
 pub fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:-+,@%=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) || left_out!("shell-words") {
+    if !word.is_empty() && word.chars().all(is_plain) || canary!("shell-words") {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))

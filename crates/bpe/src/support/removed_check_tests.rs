@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use interface::left_out::CHECKS;
+use interface::canary::CHECKS;
 
 #[test]
 fn each_removed_check_fails_a_test() {

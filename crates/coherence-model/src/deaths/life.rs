@@ -47,7 +47,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     calls::install()?;
     #[cfg(debug_assertions)]
     if options.minutes {
-        bpe_plugin::hold_up::AT.get_or_init(|| kernel::hold_up);
+        bpe_plugin::sync_point::AT.get_or_init(|| kernel::at_sync_point);
     }
     let log = OpenOptions::new()
         .create(true)
@@ -197,7 +197,7 @@ fn take_over(seed: u64, found: &[Option<Found>]) -> anyhow::Result<()> {
 /// Opens files and writes as soon as the hooks track files, before an extension is active.
 fn haste(found: &[Option<Found>], is_active: &AtomicBool) {
     let over = || is_active.load(Ordering::SeqCst);
-    while !CORE.switch().mode().follows() {
+    while !CORE.switch().mode().tracks() {
         if over() {
             return;
         }

@@ -85,16 +85,16 @@ fn look_at(slot: &Slot) {
     let Some(known) = CORE.files.of_descriptor(file.fd()) else {
         return;
     };
-    let at_rest = known.at_rest();
+    let idle_changes = known.idle_changes();
     if let Some(before) = watched
         .as_mut()
         .filter(|before| before.epoch == epoch && before.owner == known.owner)
     {
-        if at_rest == Some(before.at_rest) {
+        if idle_changes == Some(before.idle_changes) {
             match before.watch.look_at(&CORE.files, known, Duration::ZERO) {
                 Seen::Otherwise(how) => {
                     // A change that began in between explains the difference, and so does switching off.
-                    if known.at_rest() == at_rest && CORE.switch().still_serves(epoch) {
+                    if known.idle_changes() == idle_changes && CORE.switch().still_serves(epoch) {
                         let text = format!("changed ({how}), and no change was seen");
                         world().violated(Some(&file), &text);
                     }
@@ -103,23 +103,23 @@ fn look_at(slot: &Slot) {
                 Seen::Busy => {}
             }
         }
-        if known.at_rest() == Some(before.at_rest) {
+        if known.idle_changes() == Some(before.idle_changes) {
             return;
         }
         reached(Reached::LooksAfterChanges);
         *watched = None;
     }
-    let Some(at_rest) = at_rest.filter(|_| calm) else {
+    let Some(idle_changes) = idle_changes.filter(|_| calm) else {
         return;
     };
     let mut watch = Watch::new(CORE.os().running());
     if watch.look_at(&CORE.files, known, Duration::ZERO) != Seen::Busy
-        && known.at_rest() == Some(at_rest)
+        && known.idle_changes() == Some(idle_changes)
     {
         *watched = Some(Watched {
             epoch,
             owner: known.owner,
-            at_rest,
+            idle_changes,
             watch,
         });
     }

@@ -1,22 +1,27 @@
 //! The descriptor table and the registry with late threads and changed clocks.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
-use super::*;
-use crate::hold_up::meanwhile as at;
-use crate::machine_for_tests::{self, Machine};
+use super::data_file::*;
+use super::descriptor_table::*;
+use super::registry::*;
+use crate::platform::os::Os as _;
+use crate::platform::sync::Ordering;
+use crate::testing::os_for_tests::{self, TestOs};
+use crate::testing::sync_point::run_at as at;
 
 /// Data files of a server when tracking begins.
 struct Server {
     folder: tempfile::TempDir,
-    files: &'static Files<Machine>,
+    files: &'static Files<TestOs>,
 }
 
 impl Server {
     fn new() -> Server {
         let server = Server {
             folder: tempfile::tempdir().unwrap(),
-            files: &machine_for_tests::core().files,
+            files: &os_for_tests::core().files,
         };
         assert!(server.files.switch.start_tracking(|| ()));
         server
@@ -44,7 +49,7 @@ impl Server {
 const OPENED: Attach = Attach::Opened { anew: false };
 
 /// Forgets all files like another session, while a thread attaches. Does nothing while that thread holds the registry's lock.
-fn switch_off_and_on(files: &'static Files<Machine>) {
+fn switch_off_and_on(files: &'static Files<TestOs>) {
     if files.registry_is_free() {
         files.forget_all();
     }
@@ -61,9 +66,9 @@ fn no_descriptor_leads_to_a_file_at_rest() {
     server.files.attach(fd, &stat, b"a.ibd", OPENED);
     assert_eq!(server.files.contradictions(), Vec::<String>::new());
     // Quarantined objects are reused for other files one by one.
-    let resting = server.files.registry.lock().resting.len();
-    for _ in 0..=resting {
-        server.let_pass(2 * REST);
+    let quarantined = server.files.registry.lock().quarantined.len();
+    for _ in 0..=quarantined {
+        server.let_pass(2 * QUARANTINE);
         let file = server.open(&other, OPENED);
         let known = server.files.of_descriptor(fd);
         assert!(
@@ -96,7 +101,7 @@ fn a_release_too_many_changes_nothing() {
     let again = loop {
         // Quarantined objects are reused one by one, this one too.
         server.files.forget_all();
-        server.let_pass(2 * REST);
+        server.let_pass(2 * QUARANTINE);
         let again = server.open(&other, OPENED);
         if std::ptr::eq(again, file) {
             break again;
@@ -118,36 +123,36 @@ fn an_object_that_somebody_will_come_back_to_is_not_reused() {
     let server = Server::new();
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let file = server.open(&one, OPENED);
-    let blocked = file.block_inserts();
+    let blocked = file.block_admissions();
     server.files.forget_all();
-    server.let_pass(2 * REST);
-    let resting = server.files.registry.lock().resting.len();
-    for _ in 0..=resting {
+    server.let_pass(2 * QUARANTINE);
+    let quarantined = server.files.registry.lock().quarantined.len();
+    for _ in 0..=quarantined {
         assert!(!std::ptr::eq(server.open(&other, OPENED), file));
         server.files.forget_all();
-        server.let_pass(2 * REST);
+        server.let_pass(2 * QUARANTINE);
     }
     drop(blocked);
 }
 
 /// The query takes a minute. During it the files are forgotten, and the object comes to represent another file.
 #[test]
-fn a_descriptor_whose_file_was_asked_about_for_long_is_looked_up_again() {
+fn descriptor_with_slow_stat_is_looked_up_again() {
     let server = Server::new();
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let files = server.files;
     let fd = one.as_raw_fd();
     let stat = files.os.stat(fd).unwrap();
     files.attach(fd, &stat, b"a.ibd", Attach::Found);
-    let object = file_of(files.table[fd as usize].load(Ordering::SeqCst)).unwrap();
+    let object = file_of(files.table.slots[fd as usize].load(Ordering::SeqCst)).unwrap();
     let other_fd = other.as_raw_fd();
     at("prove, asked", move || {
         let stat = files.os.stat(other_fd).unwrap();
         loop {
             files.forget_all();
-            files.os.let_pass(2 * REST);
+            files.os.let_pass(2 * QUARANTINE);
             files.attach(other_fd, &stat, b"b.ibd", Attach::Found);
-            let entry = files.table[other_fd as usize].load(Ordering::SeqCst);
+            let entry = files.table.slots[other_fd as usize].load(Ordering::SeqCst);
             if std::ptr::eq(file_of(entry).unwrap(), object) {
                 break;
             }
@@ -162,7 +167,7 @@ fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     let one = server.file("a.ibd");
     let fd = one.as_raw_fd();
     let is_marked = || {
-        server.files.table[fd as usize]
+        server.files.table.slots[fd as usize]
             .load(Ordering::SeqCst)
             .addr()
             & FOUND
@@ -176,12 +181,12 @@ fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     server.files.os.set_clock_by(3_600_000_000_000);
     assert!(server.files.of_descriptor(fd).is_some() && is_marked());
     server.files.os.set_clock_by(-3_600_000_000_000);
-    server.let_pass(PROVE_FOR + Duration::from_secs(1));
+    server.let_pass(FOUND_TIMEOUT + Duration::from_secs(1));
     assert!(server.files.of_descriptor(fd).is_some() && !is_marked());
 }
 
 #[test]
-fn a_descriptor_that_was_found_and_closed_unseen_is_forgotten_when_its_file_is_opened() {
+fn found_descriptor_closed_unseen_is_forgotten_at_open() {
     let server = Server::new();
     let one = server.file("a.ibd");
     let second = one.try_clone().unwrap();
@@ -189,7 +194,7 @@ fn a_descriptor_that_was_found_and_closed_unseen_is_forgotten_when_its_file_is_o
     server.open(&one, Attach::Found);
     drop(one);
     let file = server.open(&second, OPENED);
-    assert!(server.files.registered(second.as_raw_fd()) && !server.files.registered(fd));
+    assert!(server.files.is_registered(second.as_raw_fd()) && !server.files.is_registered(fd));
     assert_eq!(server.files.descriptor_of(file), Some(second.as_raw_fd()));
 }
 
@@ -212,17 +217,17 @@ fn closed_file_keeps_identity_if_its_stamp_is_settled() {
 }
 
 #[test]
-fn a_descriptor_that_stood_for_another_file_meanwhile_is_not_what_was_lent() {
+fn descriptor_of_another_file_in_between_voids_lease() {
     let server = Server::new();
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let files = server.files;
     let fd = one.as_raw_fd();
     let stats = [&one, &other].map(|file| files.os.stat(file.as_raw_fd()).unwrap());
     let file = server.open(&one, OPENED);
-    let lent = files.lend(file).unwrap();
-    assert!(files.is_still(file, &lent));
+    let lease = files.lease(file).unwrap();
+    assert!(files.is_valid(file, &lease));
     files.detach(fd);
-    assert!(!files.is_still(file, &lent), "it is closed");
+    assert!(!files.is_valid(file, &lease), "it is closed");
     files.attach(fd, &stats[1], b"b.ibd", OPENED);
     files.detach(fd);
     files.attach(fd, &stats[0], b"a.ibd", OPENED);
@@ -232,7 +237,7 @@ fn a_descriptor_that_stood_for_another_file_meanwhile_is_not_what_was_lent() {
             .is_some_and(|now| std::ptr::eq(now, file))
     );
     assert!(
-        !files.is_still(file, &lent),
+        !files.is_valid(file, &lease),
         "what was read meanwhile is the other's"
     );
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::guard::{guarded, import};
-use crate::aio::{self, IoEvent, Iocb, Submission};
+use crate::async_io::{self, IoEvent, Iocb, Submission};
 use crate::controller;
 use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};
@@ -164,8 +164,8 @@ fn harvest(
         CORE.entering_harvest(context);
         let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
         let slice = CORE
-            .may_be_late(settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0)
-            .then_some(aio::SLICE);
+            .may_expire(settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0)
+            .then_some(async_io::MAX_HARVEST_WAIT);
         let wait = left.into_iter().chain(slice).min();
         let last = left.is_some() && wait == left;
         let got = match wait {
@@ -185,10 +185,11 @@ fn harvest(
             filled
         });
         let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
-        let late = catch_unwind(|| CORE.give_up(context, room, &submit_one)).unwrap_or_else(|_| {
-            controller::panicked();
-            None
-        });
+        let late =
+            catch_unwind(|| CORE.expire_reads(context, room, &submit_one)).unwrap_or_else(|_| {
+                controller::panicked();
+                None
+            });
         let all = kept + usize::from(late.is_some());
         if let Some(event) = late {
             // SAFETY: the server has room for `most` events, of which `kept` are filled.

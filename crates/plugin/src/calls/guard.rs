@@ -36,7 +36,7 @@ pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -
         errno_left: Cell::new(errno()),
     };
     let result = match catch_unwind(AssertUnwindSafe(|| {
-        assert!(!coherence::left_out!("no-panic"), "left out on purpose");
+        assert!(!coherence::canary!("no-panic"), "left out on purpose");
         rules(&once)
     })) {
         Ok(result) => result,

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::guard::{Once, guarded, import};
-use crate::aio::requests::vector_bytes;
+use crate::core::requests::vector_bytes;
 use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread};
@@ -120,7 +120,7 @@ fn around_read<R: Copy, F: Fn() -> R>(
     rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
 ) -> R {
     let mode = CORE.switch().mode();
-    if !mode.looks_at_reads() && !mode.records() {
+    if !mode.handles_reads() && !mode.records() {
         return real();
     }
     with_file(mode, fd, real, rules)
@@ -164,7 +164,7 @@ unsafe fn read_page(
     offset: off64_t,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    match CORE.target_of_read(mode, file, length, offset) {
+    match CORE.page_of_request(mode, file, length, offset) {
         // SAFETY: the caller's promise.
         Some(target) => unsafe { CORE.read(mode, target, buffer.cast(), length, real) },
         None => real(),
@@ -205,7 +205,7 @@ unsafe extern "C" fn pwritev64(
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector.cast(), count) };
         if mode.records() {
-            CORE.notes.note_write(file, None, length, offset);
+            CORE.trace.record_write(file, None, length, offset);
         }
         CORE.change_range((fd, file), length as i64, offset, || real.make())
     })
@@ -228,7 +228,7 @@ unsafe extern "C" fn pwritev2(
 #[inline(always)]
 fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
-        CORE.change_unfollowed(file, || real.make())
+        CORE.change_untracked(file, || real.make())
     })
 }
 
@@ -290,7 +290,7 @@ unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     around(fd, real, move |_, file, real| {
         let grows = Linux.stat(fd).is_some_and(|stat| length >= stat.size);
         if grows {
-            CORE.change_looks(Some(file), || real.make())
+            CORE.change_metadata(Some(file), || real.make())
         } else {
             CORE.change_file(Some(file), || real.make())
         }
@@ -309,7 +309,7 @@ unsafe extern "C" fn fallocate64(
     const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     around(fd, real, move |_, file, real| {
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            CORE.change_looks(Some(file), || real.make()) // only allocates: contents below the end of the file stay
+            CORE.change_metadata(Some(file), || real.make()) // only allocates: contents below the end of the file stay
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
             CORE.change_range((fd, file), length, offset, || real.make())
         } else {
@@ -324,7 +324,7 @@ unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
     around(fd, real, |_, file, real| {
-        CORE.change_looks(Some(file), || real.make())
+        CORE.change_metadata(Some(file), || real.make())
     })
 }
 
@@ -351,7 +351,7 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int 
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { FUTIMENS.get::<Call>()(fd, times) };
     around(fd, real, |_, file, real| {
-        CORE.change_looks(Some(file), || real.make())
+        CORE.change_metadata(Some(file), || real.make())
     })
 }
 

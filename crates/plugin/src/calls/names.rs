@@ -94,7 +94,7 @@ unsafe fn around_open(
         let truncated = (flags & libc::O_TRUNC != 0)
             .then(|| unsafe { file_at(directory, path) })
             .flatten();
-        let _blocked = truncated.map(|(file, _)| file.block());
+        let _blocked = truncated.map(|(file, _)| file.begin_file_change());
         let fd = real.make();
         CORE.files.opened_anew(fd);
         persist::opened(fd, name);
@@ -103,8 +103,7 @@ unsafe fn around_open(
             .filter(|stat| stat.is_regular)
             // A tracked file may be opened under any name. The rules must know every writable descriptor.
             .filter(|stat| {
-                named
-                    || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
+                named || CORE.files.of_inode(stat).is_some() && !coherence::canary!("second-names")
             });
         if let Some(stat) = followed {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
@@ -199,16 +198,16 @@ unsafe fn around_removal(
             .filter(|(_, stat)| stat.links <= 1 && replaced_by != Some(stat.inode))
             .map(|(file, _)| file);
         // Also prevents reuse of this file's object for another file until the call returns.
-        let _blocked = victim.map(DataFile::block_inserts);
-        let barred_before = victim.is_some_and(DataFile::bar);
+        let _blocked = victim.map(DataFile::block_admissions);
+        let barred_before = victim.is_some_and(DataFile::disable_caching);
         // A rename also changes the times of the file.
         let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));
-        let result = CORE.change_looks(moved, || real.make());
+        let result = CORE.change_metadata(moved, || real.make());
         if let Some(file) = victim {
             if result == 0 {
                 CORE.files.forget_unlinked(file);
             } else {
-                file.unbar(barred_before);
+                file.restore_caching(barred_before);
             }
         }
         if let (0, Some(inode)) = (result, replaced_by) {
@@ -351,7 +350,7 @@ unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_
             // SAFETY: the caller's promise.
             unsafe { file_at(directory, path) }.map(|(file, _)| file)
         };
-        CORE.change_looks(file, || real.make())
+        CORE.change_metadata(file, || real.make())
     })
 }
 

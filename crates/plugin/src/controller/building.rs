@@ -75,7 +75,7 @@ pub fn lay_out(
         owned_files::note(plan.owner(), plan.data(), files.collect());
         let refused = engine.extension.recovered().refused.as_ref();
         warnings.extend(refused.map(|why| texts::not_kept(why)));
-        persist::hand_over(&engine.extension, settings, &plan, page);
+        persist::register_persisted(&engine.extension, settings, &plan, page);
         if inherit.is_some() {
             Linux.note(&texts::recovered(
                 engine.extension.recovered(),

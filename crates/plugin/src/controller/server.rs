@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use coherence::controller::{Built, Controller, Engine, Event, Host, Told};
+use coherence::controller::{Built, Controller, Engine, Event, Host, LogEvent};
 
 use super::building::{lay_out, usual_page};
 use super::texts;
@@ -76,7 +76,7 @@ impl Host for Server {
         }
     }
 
-    fn tell(&self, told: Told<Settings>) {
+    fn tell(&self, told: LogEvent<Settings>) {
         texts::tell(told, self.early.load(Ordering::Relaxed));
     }
 

@@ -1,7 +1,7 @@
 //! Messages of the controller: log, clients and status.
 
 use cache::{RecoveredEntries, Statistics};
-use coherence::controller::{Refused, Shown, Told};
+use coherence::controller::{LogEvent, Refused, Shown};
 
 use crate::linux::Linux;
 use crate::os::Os as _;
@@ -43,9 +43,9 @@ impl State {
 }
 
 /// Logs an event. `early`: the plugin was loaded before InnoDB started.
-pub fn tell(told: Told<Settings>, early: bool) {
+pub fn tell(told: LogEvent<Settings>, early: bool) {
     match told {
-        Told::SwitchedOn(settings) => Linux.note(&format!(
+        LogEvent::SwitchedOn(settings) => Linux.note(&format!(
             "switched on: {} on {}, {} instance(s), {} mode",
             match settings.percent() {
                 Some(percent) => format!("{percent} % of the room"),
@@ -59,24 +59,24 @@ pub fn tell(told: Told<Settings>, early: bool) {
                 "run-time"
             }
         )),
-        Told::Left => {}
-        Told::SwitchedOff => Linux.note("switched off; the cache files are removed"),
-        Told::Passive(why) => Linux.warning(&format!(
+        LogEvent::Left => {}
+        LogEvent::SwitchedOff => Linux.note("switched off; the cache files are removed"),
+        LogEvent::Passive(why) => Linux.warning(&format!(
             "passive: {why} The server works as it would without the extension."
         )),
-        Told::Unseen(why) => Linux.error(&format!(
+        LogEvent::Unseen(why) => Linux.error(&format!(
             "passive: {why} Everything cached is dropped and the extension is off."
         )),
-        Told::Foreign(why) => Linux.error(&format!(
+        LogEvent::Foreign(why) => Linux.error(&format!(
             "{why}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a running \
              server, or has put back older ones: that is a danger to the data itself. SET GLOBAL bpe_enabled = ON uses the \
              extension again."
         )),
-        Told::Failed(why) => Linux.error(&format!(
+        LogEvent::Failed(why) => Linux.error(&format!(
             "not switched on: {why}. It is tried again by itself."
         )),
-        Told::Warnings(warnings) => warnings.iter().for_each(|warning| Linux.warning(warning)),
-        Told::SmallerPages(page) => Linux.note(&format!(
+        LogEvent::Warnings(warnings) => warnings.iter().for_each(|warning| Linux.warning(warning)),
+        LogEvent::SmallerPages(page) => Linux.note(&format!(
             "most data is read in pages of {page} bytes; the cache is laid out anew for them"
         )),
     }

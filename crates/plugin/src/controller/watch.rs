@@ -83,7 +83,7 @@ impl Watch {
         }
         self.noted = Some(Instant::now());
         cache::give_idle_memory_back();
-        CORE.end_unseen(crate::aio::UNSEEN);
+        CORE.end_unobserved_writes(crate::async_io::UNOBSERVED_TIMEOUT);
         let devices = CORE.switch().active().as_ref().map(|active| {
             persist::note(&active.extension);
             active.extension.device_statistics()
@@ -139,7 +139,7 @@ impl Watch {
 
     /// Whether a foreign process has written to the data files. Returns the epoch of the extension, and the evidence.
     pub fn foreign(&mut self) -> Option<(u32, String)> {
-        if coherence::left_out!("audit") {
+        if coherence::canary!("audit") {
             return None;
         }
         let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);

@@ -1,0 +1,62 @@
+//! Interface from the controller to its process.
+
+use std::sync::Arc;
+
+use super::events::{Event, LogEvent};
+use super::state::{Built, Layout};
+use crate::platform::os::Os;
+use crate::switch::Active;
+
+/// An extension. It has a single owner once no hook uses it.
+pub type Engine = Arc<Active>;
+
+/// The process. Hooks never call it. Only [`adjust`](Self::adjust) and [`settings`](Self::settings) are called with the
+/// controller's lock held. A panic in [`open`](Self::open), [`close`](Self::close) or [`watch`](Self::watch) ends only that
+/// call.
+pub trait Host: Send + Sync + Sized + 'static {
+    /// Operating system interface.
+    type Os: Os;
+    /// Settings for opening an extension.
+    type Settings: Layout + Send;
+    /// State of [`watch`](Self::watch) between two calls.
+    type Watched: Default;
+
+    /// Current values of the variables.
+    fn settings(&self) -> Self::Settings;
+
+    /// Why the server's asynchronous I/O cannot be tracked, if so.
+    fn refusal(&self) -> Option<String>;
+
+    /// Whether builds must wait for InnoDB's start, because they depend on its choices.
+    fn waits(&self) -> bool;
+
+    /// Opens an extension for pages of `page` bytes, unless another size is usual. May take as long as a disk. `post` posts
+    /// events during the call.
+    ///
+    /// # Errors
+    /// The reason, for the client or the log.
+    fn open(
+        &self,
+        settings: &Self::Settings,
+        page: u32,
+        post: impl Fn(Event<Self::Settings, Engine>),
+    ) -> Result<Built<Engine>, String>;
+
+    /// Applies settings that need no new layout to the active extension.
+    fn adjust(&self, active: &Active);
+
+    /// Closes an unused extension. May take as long as a disk.
+    fn close(&self, engine: Engine);
+
+    /// Writes a line to the log.
+    fn tell(&self, told: LogEvent<Self::Settings>);
+
+    /// Checks whether the server can still be tracked, and posts the findings. Runs in the controller's thread after each tick.
+    /// `nominal`: page size of the layout in bytes, if the extension is on.
+    fn watch(
+        &self,
+        watched: &mut Self::Watched,
+        nominal: Option<u32>,
+        post: impl Fn(Event<Self::Settings, Engine>),
+    );
+}
