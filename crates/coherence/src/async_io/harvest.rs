@@ -169,7 +169,8 @@ impl<O: Os> Core<O> {
             }
             Purpose::Write(write) => {
                 let is_page = matches!(write, Write::Pages { whole: true, .. });
-                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion. One whole page, so no vector.
+                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion. One whole page, so no
+                // vector.
                 let bytes = (is_page && (whole || canary!("results"))).then(|| unsafe {
                     std::slice::from_raw_parts(words.buffer as *const u8, length)
                 });

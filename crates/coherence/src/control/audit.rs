@@ -8,7 +8,8 @@
 //! A suspicion affects only its file. From then on none of the file's pages is served or inserted. A sample of its cached pages
 //! is compared with the data file, and then all of them are dropped.
 //! - A page differs: the extension is no longer trusted. It drops everything and stays off until an administrator enables it.
-//! - A page is damaged in the file ([`crate::core::damage`]): no page of the file is served or dropped until the damage is repaired.
+//! - A page is damaged in the file ([`crate::core::damage`]): no page of the file is served or dropped until the damage is
+//!   repaired.
 //! - Otherwise the file is cached again after a quiet period (`QUIET_PERIOD`) with constant size and times. If the server keeps
 //!   changing it, it is cached again after `MAX_SUSPENSION`.
 //!

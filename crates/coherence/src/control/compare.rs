@@ -1,5 +1,5 @@
-//! Compares cached pages with their data files while the server runs: for `bpe verify`, for the [audit](crate::control::audit), and for a
-//! sample of recovered pages.
+//! Compares cached pages with their data files while the server runs: for `bpe verify`, for the [audit](crate::control::audit),
+//! and for a sample of recovered pages.
 //!
 //! A comparison takes a ticket before it reads both pages. If the ticket is still current afterwards, no write of the page began
 //! in between, so the two must be equal. It reads the data file through the server's own descriptor. Opening and closing another
@@ -85,8 +85,8 @@ impl Buffers {
 }
 
 impl<O: Os> Core<O> {
-    /// Compares cached pages with the data files from `cursor` on, in order of the files' numbers, for about `time`. Reports each page
-    /// to `tell`. Returns where to continue, or `None` at the end.
+    /// Compares cached pages with the data files from `cursor` on, in order of the files' numbers, for about `time`. Reports each
+    /// page to `tell`. Returns where to continue, or `None` at the end.
     pub fn compare_from(
         &'static self,
         cursor: Cursor,

@@ -163,8 +163,8 @@ impl<O: Os> Core<O> {
         let copied = active.extension.copy(PageId::new(id, page), bytes);
         if copied != CopyOutcome::Copied {
             let offset = u64::from(page) * bytes.len() as u64;
-            // SAFETY: a read into our own buffer. Its bytes are only fingerprinted, so it matters little if the descriptor now belongs
-            // to another file.
+            // SAFETY: a read into our own buffer. Its bytes are only fingerprinted, so it matters little if the descriptor now
+            // belongs to another file.
             let read = unsafe {
                 self.os()
                     .read(fd, bytes.as_mut_ptr(), bytes.len(), offset as i64)

@@ -1,7 +1,7 @@
 //! Pages whose copy in the data file is damaged while the cached copy is intact.
 //!
-//! A comparison finds them ([`crate::control::compare`]) and keeps the cached page: it may be the last good copy. A page leaves the list
-//! in three cases:
+//! A comparison finds them ([`crate::control::compare`]) and keeps the cached page: it may be the last good copy. A page leaves
+//! the list in three cases:
 //! - The server writes it.
 //! - A comparison finds it equal or no longer cached.
 //! - Its file gets another identity.

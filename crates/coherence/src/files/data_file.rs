@@ -55,7 +55,8 @@ pub struct DataFile {
     /// later files of the system tablespace. It guards no other memory, so `Relaxed` everywhere: a thread that does not see the
     /// value yet learns it from another page, or admits nothing.
     pub(super) first_page: AtomicU32,
-    /// Length in pages at the open that proved its recovered pages; 0 without such pages. Guards no other memory: `Relaxed` everywhere.
+    /// Length in pages at the open that proved its recovered pages; 0 without such pages. Guards no other memory: `Relaxed`
+    /// everywhere.
     pub(super) inherited_end: AtomicU32,
     pub(super) details: Mutex<Details>,
 }

@@ -1,8 +1,9 @@
 //! The effect of the table rules on each data file.
 //!
-//! A [`RuleLookup`] knows rules and tables. It evaluates a file that is opened or renamed, and all files when the rules change. The
-//! result is a byte of the [`DataFile`](crate::files::DataFile), which hooks load. A newly excluded file gets another identity. So its
-//! entries are unreachable at once, in this process and for the next. After any other change of the effect the pages stay.
+//! A [`RuleLookup`] knows rules and tables. It evaluates a file that is opened or renamed, and all files when the rules change.
+//! The result is a byte of the [`DataFile`](crate::files::DataFile), which hooks load. A newly excluded file gets another
+//! identity. So its entries are unreachable at once, in this process and for the next. After any other change of the effect the
+//! pages stay.
 //!
 //! The lookup's lock is a leaf. It is held only to copy the pointer to the lookup.
 

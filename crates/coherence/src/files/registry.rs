@@ -19,7 +19,7 @@ use crate::switch::Switch;
 pub(super) const CLOSED_FILES: usize = 32 * 1024;
 
 /// Quarantine of a forgotten file before its object may represent another inode. A thread that found the object before has
-/// left the hook by then, or holds a [`Blocked`].
+/// left the hook by then, or holds a [`Blocked`](super::data_file::Blocked).
 pub(super) const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// How long found descriptors are verified. After this time no such thread is still before its kernel call.

@@ -97,8 +97,8 @@ pub trait Os: Send + Sync + 'static {
         None
     }
 
-    /// The mounted file system, if its change stamps are reliable ([`crate::restart::stamp`]). `device`: as in [`Stat::inode`]; `fd`: of
-    /// a file on it.
+    /// The mounted file system, if its change stamps are reliable ([`crate::restart::stamp`]). `device`: as in [`Stat::inode`];
+    /// `fd`: of a file on it.
     fn file_system(&self, _device: u64, _fd: i32) -> Option<FileSystem> {
         None
     }

@@ -18,8 +18,8 @@ impl<O: Os> Core<O> {
     ///
     /// Returns the handle for [`finish_write`](Self::finish_write), which is called after the write has completed.
     /// - `Completion::Observed`: `finish_write` may admit the page.
-    /// - `Completion::MaybeObserved`: blocks the admission of reads of its pages until `finish_write`, or until the server reuses the request.
-    ///   A read that is submitted after such a write may complete before it.
+    /// - `Completion::MaybeObserved`: blocks the admission of reads of its pages until `finish_write`, or until the server reuses
+    ///   the request. A read that is submitted after such a write may complete before it.
     /// - `Completion::Unobserved`: the end of the write is never observed, and the preparation is all that happens.
     pub fn begin_write(
         &self,

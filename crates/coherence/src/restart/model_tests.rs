@@ -3,9 +3,9 @@
 //!
 //! The property: whenever a process trusts a file, each of its cached pages equals the file as the kernel shows it.
 //!
-//! Not simulated, because the protocol does not cover it ([`crate::restart::stamp`]): changes by others while the server runs; an inode that
-//! is evicted and changed within the tick of its stamp; a tool other than InnoDB that writes right before a loss of power; writes by
-//! others through the page cache that are never written back.
+//! Not simulated, because the protocol does not cover it ([`crate::restart::stamp`]): changes by others while the server runs; an
+//! inode that is evicted and changed within the tick of its stamp; a tool other than InnoDB that writes right before a loss of
+//! power; writes by others through the page cache that are never written back.
 //!
 //! `BPE_RESTART_HISTORIES` sets the number of histories, `BPE_RESTART_SEED` the first seed.
 

@@ -1,7 +1,8 @@
 //! Change stamps: the proof that a data file has not changed since its pages were cached.
 //!
 //! # Terms
-//! - *Change stamp*: a file's ctime, in nanoseconds, as `fstat` returns it. Every change of a file's contents, size or names sets it.
+//! - *Change stamp*: a file's ctime, in nanoseconds, as `fstat` returns it. Every change of a file's contents, size or names sets
+//!   it.
 //! - *Stored stamp* `r`: the change stamp that this server saw after its last change of the file.
 //! - *Sign of life* `L`: the coarse clock of the file systems, stored repeatedly while the server lives.
 //! - *Fine stamps*: the kernel gives an inode whose ctime was queried another ctime at its next change (multigrain timestamps,
@@ -27,7 +28,8 @@
 //!    the UUID of the subvolume differs.
 //! 6. With fine stamps the change gets another ctime than `r`, because `r` was queried.
 //! 7. Without them the change is stamped at or after the tick of `L`, and `r` is before that tick.
-//! 8. No step compares a stamp with a clock to find the newer one. A clock that steps back would have to return to the same nanosecond.
+//! 8. No step compares a stamp with a clock to find the newer one. A clock that steps back would have to return to the same
+//!    nanosecond.
 //! 9. The token is written after all data and times are durable. A volume that is rolled back across a mount has another token.
 //! 10. Another run of InnoDB leaves the token, but writes redo before it writes a page. So the digest of the redo log differs.
 //! 11. Each start replaces the token before a write is submitted, so a snapshot is used once.
@@ -37,7 +39,8 @@
 //! - Changes by others while the server runs; the audit looks for those.
 //! - Writers that leave no ctime: XFS invisible I/O by root, `debugfs`, a device that is changed under its mounted file system,
 //!   stores to a dirty page that is mapped.
-//! - With fine stamps: an inode that is evicted and changed within the tick of `r`, because the mark of the query is only in memory.
+//! - With fine stamps: an inode that is evicted and changed within the tick of `r`, because the mark of the query is only in
+//!   memory.
 //! - A tool other than InnoDB that writes right before a loss of power, so that its ctime is lost and its bytes are not.
 //! - Writes of others through the page cache that this server reads and the kernel then fails to write back.
 //! - Devices that lose acknowledged writes while they stay mounted.
