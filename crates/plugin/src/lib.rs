@@ -24,42 +24,12 @@
 //! of bounded reads last). Leaves: the state text, the log, active verifications, the load of a heat list, the bypass
 //! settings, and the list of suspended files.
 
-pub use coherence::{
-    aio, audit, core, files, header, manifest, notes, os, rules, scan, switch, target,
-};
-#[cfg(debug_assertions)]
-pub use coherence::{canary, hold_up};
-
 pub mod abi;
-pub mod bypass;
-pub mod calls;
-pub mod clock;
-pub mod controller;
-pub mod diagnostics;
-pub mod fence;
-pub mod got;
-pub mod heat;
-mod image;
-pub mod innodb;
-pub mod journal;
-pub mod label;
-pub mod linux;
-mod mount;
-#[cfg(debug_assertions)]
-mod naive;
-mod owned_files;
-mod persist;
-pub mod plan;
-pub mod pool;
-pub mod process;
-pub mod recorder;
-pub mod report;
+pub mod control;
+pub mod hooks;
+pub mod intercept;
+pub mod platform;
+pub mod reports;
+pub mod restart;
 pub mod settings;
-pub mod table_name;
 pub mod tables;
-pub mod token;
-pub mod tripwire;
-pub mod unseen;
-pub mod uring;
-pub mod verify;
-pub mod warm;

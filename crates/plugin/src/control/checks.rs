@@ -1,0 +1,172 @@
+//! Periodic checks of the controller's thread: the usual page size, and whether the server can still be tracked.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use coherence::audit::Audit;
+use coherence::compare::Sample;
+use coherence::os::Os as _;
+
+use super::building::usual_page;
+use super::disks::Disks;
+use super::messages;
+use crate::intercept::untracked;
+use crate::platform::linux::Linux;
+use crate::platform::process::{CORE, SUSPENSIONS};
+use crate::restart::persist;
+use crate::restart::state::RESTART;
+
+/// Interval between checks of the usual page size.
+const RESIZE_PAUSE: Duration = Duration::from_secs(30);
+
+/// Time limit for clearing forgotten files in each iteration. Switching off waits for it.
+const CLEARING: Duration = Duration::from_millis(20);
+
+/// Interval between counts of each file's pages.
+const NOTE_PAUSE: Duration = Duration::from_secs(2);
+
+/// State between two iterations.
+pub struct Watch {
+    audit: Audit<Linux>,
+    unseen: untracked::Watch,
+    pages_looked_at: Option<Instant>,
+    noted: Option<Instant>,
+    disks: Disks,
+    inherited: Look,
+}
+
+/// Sampling of the pages recovered at the server's start.
+enum Look {
+    /// Not yet, or once more: when, and how often.
+    Due(Option<Instant>, usize),
+    Under(JoinHandle<Sample>, usize),
+    Done,
+}
+
+/// Delays after the start, and the number of pages of each sample.
+const LOOKS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
+const LOOKED_AT: u64 = 256;
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            audit: Audit::new(&CORE, &SUSPENSIONS),
+            unseen: untracked::Watch::default(),
+            pages_looked_at: None,
+            noted: None,
+            disks: Disks::default(),
+            inherited: Look::Due(None, 0),
+        }
+    }
+}
+
+impl Watch {
+    /// Returns the usual page size in bytes, if it is smaller than the one of the layout.
+    pub fn smaller_page(&mut self, nominal: u32) -> Option<u32> {
+        if self
+            .pages_looked_at
+            .is_some_and(|when| when.elapsed() < RESIZE_PAUSE)
+        {
+            return None;
+        }
+        self.pages_looked_at = Some(Instant::now());
+        Some(usual_page(nominal)).filter(|page| *page < nominal)
+    }
+
+    /// Records the current time for the next process and, at intervals, the number of cached pages of each file. Also clears
+    /// forgotten files, frees memory of reads, ends writes with unobserved completions, and logs unused cache disks.
+    pub fn note(&mut self) {
+        persist::note_life();
+        if let Some(active) = &*CORE.switch().active() {
+            active.extension.clear_forgotten(CLEARING);
+        }
+        if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
+            return;
+        }
+        self.noted = Some(Instant::now());
+        cache::give_idle_memory_back();
+        CORE.end_unseen(coherence::aio::UNSEEN);
+        let devices = CORE.switch().active().as_ref().map(|active| {
+            persist::note(&active.extension);
+            active.extension.device_statistics()
+        });
+        for text in self.disks.look(devices, Instant::now()) {
+            Linux.warning(&text);
+        }
+    }
+
+    /// Compares a sample of recovered pages with the data files. Returns the epoch of the extension, and the damage.
+    pub fn inherited(&mut self) -> Option<(u32, String)> {
+        let guard = CORE.switch().active();
+        let active = guard
+            .as_ref()
+            .filter(|active| active.extension.inherited().any)?;
+        match std::mem::replace(&mut self.inherited, Look::Done) {
+            Look::Due(since, times) => {
+                let since = since.unwrap_or_else(Instant::now);
+                self.inherited = Look::Due(Some(since), times);
+                if since.elapsed() >= LOOKS[times] {
+                    let look = || CORE.sample_inherited(LOOKED_AT);
+                    if let Ok(thread) = Linux.spawn("bpe-look", look) {
+                        self.inherited = Look::Under(thread, times + 1);
+                    }
+                }
+            }
+            Look::Under(thread, times) if !thread.is_finished() => {
+                self.inherited = Look::Under(thread, times);
+            }
+            Look::Under(thread, times) => {
+                let Sample {
+                    compared,
+                    different,
+                    damaged: _,
+                } = thread.join().unwrap_or_default();
+                if different > 0 {
+                    let why = format!(
+                        "{different} of {compared} cached pages that were taken over at the server's start are not those of the data files"
+                    );
+                    return Some((active.epoch, why));
+                }
+                if times < LOOKS.len() {
+                    let since = Instant::now().checked_sub(LOOKS[times - 1]);
+                    self.inherited = Look::Due(since, times);
+                } else {
+                    Linux.note(&messages::kept(
+                        &persist::recovered(),
+                        persist::is_of_image(),
+                    ));
+                }
+            }
+            Look::Done => {}
+        }
+        None
+    }
+
+    /// Whether a foreign process has written to the data files. Returns the epoch of the extension, and the evidence.
+    pub fn foreign(&mut self) -> Option<(u32, String)> {
+        if coherence::left_out!("audit") {
+            return None;
+        }
+        let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
+        if let Some(epoch) = epoch
+            && let Some(why) = RESTART.tripwire.take(&SUSPENSIONS)
+        {
+            return Some((epoch, why));
+        }
+        let Some(epoch) = epoch.filter(|_| self.audit.belongs_to(epoch)) else {
+            self.audit.begin(epoch);
+            return None;
+        };
+        let why = self.audit.look()?;
+        // If the extension was switched off since, the server itself changes files without being tracked.
+        CORE.switch().still_serves(epoch).then_some((epoch, why))
+    }
+
+    /// Returns why the server can no longer be tracked, if its asynchronous I/O bypasses the hooks.
+    pub fn unseen(&mut self) -> Option<String> {
+        if CORE.switch().active().is_none() {
+            return None;
+        }
+        Some(self.unseen.look()?.to_string())
+    }
+}

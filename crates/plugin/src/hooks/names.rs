@@ -1,0 +1,384 @@
+//! Calls on paths: open, unlink, rename, truncate.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use coherence::files::{self, Attach, DataFile};
+use coherence::os::{Os as _, Stat};
+use libc::{mode_t, off64_t};
+
+use super::guard::{guarded, import};
+use crate::intercept::got::Import;
+use crate::platform::linux::Linux;
+use crate::platform::original::Original;
+use crate::platform::process::CORE;
+use crate::restart::redo_log;
+
+static OPEN: Original = Original::new();
+static OPEN_CHECKED: Original = Original::new();
+static OPENAT: Original = Original::new();
+static CREAT: Original = Original::new();
+static UNLINK: Original = Original::new();
+static UNLINKAT: Original = Original::new();
+static REMOVE: Original = Original::new();
+static RENAME: Original = Original::new();
+static RENAMEAT: Original = Original::new();
+static RENAMEAT2: Original = Original::new();
+static TRUNCATE: Original = Original::new();
+static UTIME: Original = Original::new();
+static UTIMES: Original = Original::new();
+static UTIMENSAT: Original = Original::new();
+
+pub(super) fn imports() -> Vec<Import> {
+    vec![
+        import!(OPEN, open64, "open64", "open"),
+        import!(OPEN_CHECKED, open64_checked, "__open64_2", "__open_2"),
+        import!(OPENAT, openat64, "openat64", "openat"),
+        import!(CREAT, creat64, "creat64", "creat"),
+        import!(UNLINK, unlink, "unlink"),
+        import!(UNLINKAT, unlinkat, "unlinkat"),
+        import!(REMOVE, remove, "remove"),
+        import!(RENAME, rename, "rename"),
+        import!(RENAMEAT, renameat, "renameat"),
+        import!(RENAMEAT2, renameat2, "renameat2"),
+        import!(TRUNCATE, truncate64, "truncate64", "truncate"),
+        import!(UTIME, utime, "utime"),
+        import!(UTIMES, utimes, "utimes"),
+        import!(UTIMENSAT, utimensat, "utimensat"),
+    ]
+}
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
+
+/// Returns the tracked file at a path, relative to a directory descriptor.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<(&'static DataFile, Stat)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let stat = Linux.stat_at(directory, unsafe { CStr::from_ptr(path) })?;
+    Some((CORE.files.of_inode(&stat)?, stat))
+}
+
+/// Runs the rules around every kind of open.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline(never)]
+unsafe fn around_open(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    if path.is_null() {
+        return real();
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let named = files::is_data_file_name(name);
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if !named && !writes {
+        return guarded(real, |real| {
+            let fd = real.make();
+            if CORE.files.of_descriptor(fd).is_some() {
+                CORE.files.opened_anew(fd);
+            }
+            redo_log::opened(fd, name);
+            fd
+        });
+    }
+    guarded(real, |real| {
+        // SAFETY: the caller's promise.
+        let truncated = (flags & libc::O_TRUNC != 0)
+            .then(|| unsafe { file_at(directory, path) })
+            .flatten();
+        let _blocked = truncated.map(|(file, _)| file.block());
+        let fd = real.make();
+        CORE.files.opened_anew(fd);
+        redo_log::opened(fd, name);
+        let stat = if fd >= 0 { Linux.stat(fd) } else { None };
+        let followed = stat
+            .filter(|stat| stat.is_regular)
+            // A tracked file may be opened under any name. The rules must know every writable descriptor.
+            .filter(|stat| {
+                named
+                    || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
+            });
+        if let Some(stat) = followed {
+            let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
+            CORE.files.attach(fd, &stat, name, Attach::Opened { anew });
+        }
+        fd
+    })
+}
+
+/// Like [`around_open`], but only forwards while the extension is off. An open may outlast the scan of a concurrent
+/// switch-on: files that the scan missed are attached here.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline(always)]
+unsafe fn unless_off(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    if !CORE.switch().mode().is_off() {
+        // SAFETY: the caller's promise.
+        return unsafe { around_open(directory, path, flags, real) };
+    }
+    let fd = real();
+    if fd < 0 || CORE.switch().mode().is_off() {
+        return fd;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { around_open(directory, path, flags, || fd) }
+}
+
+unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the server's own call with the server's own arguments; a mode that was not given is not used.
+    let real = move || unsafe { OPEN.get::<Open>()(path, flags, mode) };
+    // SAFETY: the server's own path.
+    unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
+}
+
+unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
+    // SAFETY: the server's own path.
+    unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
+}
+
+unsafe extern "C" fn openat64(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
+    // SAFETY: the server's own path.
+    unsafe { unless_off(directory, path, flags, real) }
+}
+
+unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { CREAT.get::<Call>()(path, mode) };
+    // SAFETY: the server's own path.
+    unsafe {
+        unless_off(
+            libc::AT_FDCWD,
+            path,
+            libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+            real,
+        )
+    }
+}
+
+/// Runs the rules around a call that removes the name at `path` from the file that has it. `replaced_by` is the inode that
+/// gets the name instead, if any.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline(never)]
+unsafe fn around_removal(
+    directory: c_int,
+    path: *const c_char,
+    replaced_by: Option<(u64, u64)>,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    guarded(real, |real| {
+        // SAFETY: the caller's promise.
+        let victim = unsafe { file_at(directory, path) }
+            .filter(|(_, stat)| stat.links <= 1 && replaced_by != Some(stat.inode))
+            .map(|(file, _)| file);
+        // Also prevents reuse of this file's object for another file until the call returns.
+        let _blocked = victim.map(DataFile::block_inserts);
+        let barred_before = victim.is_some_and(DataFile::bar);
+        // A rename also changes the times of the file.
+        let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));
+        let result = CORE.change_looks(moved, || real.make());
+        if let Some(file) = victim {
+            if result == 0 {
+                CORE.files.forget_unlinked(file);
+            } else {
+                file.unbar(barred_before);
+            }
+        }
+        if let (0, Some(inode)) = (result, replaced_by) {
+            // SAFETY: the caller's promise. The path was not null, or nothing could have been replaced.
+            CORE.files
+                .renamed(inode, unsafe { CStr::from_ptr(path) }.to_bytes());
+        }
+        result
+    })
+}
+
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { UNLINK.get::<Call>()(path) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
+}
+
+unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(directory, path, None, real) }
+}
+
+unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { REMOVE.get::<Call>()(path) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
+}
+
+/// Returns the inode at a path.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let stat = Linux.stat_at(directory, unsafe { CStr::from_ptr(path) })?;
+    Some(stat.inode)
+}
+
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { RENAME.get::<Call>()(from, to) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the server's own paths.
+    unsafe {
+        let moved = inode_at(libc::AT_FDCWD, from);
+        around_removal(libc::AT_FDCWD, to, moved, real)
+    }
+}
+
+unsafe extern "C" fn renameat(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the server's own paths.
+    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
+}
+
+unsafe extern "C" fn renameat2(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
+    if CORE.switch().mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+        return real(); // an exchange removes neither file
+    }
+    // SAFETY: the server's own paths.
+    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
+}
+
+unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, off64_t) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = move || unsafe { TRUNCATE.get::<Call>()(path, length) };
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    guarded(real, |real| {
+        // SAFETY: the server's own path.
+        let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
+        CORE.change_file(file, || real.make())
+    })
+}
+
+/// Runs the rules around a call that sets the times of the file at a path.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline(always)]
+unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
+    if CORE.switch().mode().is_off() {
+        return real();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { set_times(directory, path, real) }
+}
+
+/// # Safety
+/// As for [`around_times`].
+#[inline(never)]
+unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
+    guarded(real, |real| {
+        let file = if path.is_null() {
+            CORE.files.of_descriptor(directory) // as `utimensat` takes it
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { file_at(directory, path) }.map(|(file, _)| file)
+        };
+        CORE.change_looks(file, || real.make())
+    })
+}
+
+unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const libc::utimbuf) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe { around_times(libc::AT_FDCWD, path, || UTIME.get::<Call>()(path, times)) }
+}
+
+unsafe extern "C" fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const libc::timeval) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe { around_times(libc::AT_FDCWD, path, || UTIMES.get::<Call>()(path, times)) }
+}
+
+unsafe extern "C" fn utimensat(
+    directory: c_int,
+    path: *const c_char,
+    times: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, *const libc::timespec, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe {
+        around_times(directory, path, || {
+            UTIMENSAT.get::<Call>()(directory, path, times, flags)
+        })
+    }
+}
