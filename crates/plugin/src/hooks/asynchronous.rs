@@ -11,7 +11,7 @@ use coherence::aio::{self, IoEvent, Iocb, Submission};
 use coherence::os::Os as _;
 use coherence::switch::Mode;
 
-use super::guard::{guarded, import};
+use super::guard::{guarded, hook, import};
 use crate::hooks::io_uring;
 use crate::intercept::got::Import;
 use crate::intercept::untracked::ASYNC_IO;
@@ -20,12 +20,8 @@ use crate::platform::original::Original;
 use crate::platform::process::CORE;
 use crate::{control, settings};
 
-static IO_SUBMIT: Original = Original::new();
-static IO_SETUP: Original = Original::new();
 static IO_GETEVENTS: Original = Original::new();
 static SYSCALL: Original = Original::new();
-static URING_SUBMIT: Original = Original::new();
-static URING_INIT: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
@@ -38,16 +34,16 @@ pub(super) fn imports() -> Vec<Import> {
     ]
 }
 
-unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mut Iocb) -> c_int {
-    type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { IO_SUBMIT.get::<Call>()(context, count, requests) };
-    let mode = CORE.switch().mode();
-    if mode.is_off() {
-        return real();
+hook! {
+    fn io_submit = IO_SUBMIT(context: usize, count: c_long, requests: *mut *mut Iocb) -> c_int
+    |real| {
+        let mode = CORE.switch().mode();
+        if mode.is_off() {
+            return real();
+        }
+        // SAFETY: the server passes `count` valid requests.
+        unsafe { submit(mode, context, count, requests, real) }
     }
-    // SAFETY: the server passes `count` valid requests.
-    unsafe { submit(mode, context, count, requests, real) }
 }
 
 /// Submits for the server. `real` returns a negative error number, as libaio does.
@@ -100,13 +96,14 @@ fn submit_one(context: usize, request: *mut Iocb) -> c_int {
     }
 }
 
-unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *mut usize) -> c_int;
-    if is_made_to_fail() {
-        return -libc::ENOSYS;
+hook! {
+    fn io_setup = IO_SETUP(count: c_int, context: *mut usize) -> c_int
+    |real| {
+        if is_made_to_fail() {
+            return -libc::ENOSYS;
+        }
+        real()
     }
-    // SAFETY: the server's own call with the server's own arguments.
-    unsafe { IO_SETUP.get::<Call>()(count, context) }
 }
 
 /// Whether libaio is to look unavailable. Logs it.
@@ -261,33 +258,31 @@ unsafe extern "C" fn syscall(
     }
 }
 
-unsafe extern "C" fn io_uring_submit(ring: *mut io_uring::Ring) -> c_int {
-    type Call = unsafe extern "C" fn(*mut io_uring::Ring) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { URING_SUBMIT.get::<Call>()(ring) };
-    let mode = CORE.switch().mode();
-    if mode.is_off() {
-        return real();
+hook! {
+    fn io_uring_submit = URING_SUBMIT(ring: *mut io_uring::Ring) -> c_int
+    |real| {
+        let mode = CORE.switch().mode();
+        if mode.is_off() {
+            return real();
+        }
+        guarded(real, |real| {
+            // SAFETY: the server's own ring, which the calling thread may submit now.
+            unsafe { io_uring::before_submit(mode, ring) };
+            real.make()
+        })
     }
-    guarded(real, |real| {
-        // SAFETY: the server's own ring, which the calling thread may submit now.
-        unsafe { io_uring::before_submit(mode, ring) };
-        real.make()
-    })
 }
 
-unsafe extern "C" fn io_uring_queue_init(
-    entries: c_uint,
-    ring: *mut io_uring::Ring,
-    flags: c_uint,
-) -> c_int {
-    if ASYNC_IO.make_io_uring_fail.load(Ordering::Relaxed) {
-        Linux.note(
-            "io_uring reported as unavailable, so that the server uses libaio, whose completions the extension can follow",
-        );
-        return -libc::ENOSYS;
+hook! {
+    fn io_uring_queue_init = URING_INIT(entries: c_uint, ring: *mut io_uring::Ring, flags: c_uint) -> c_int
+    |real| {
+        if ASYNC_IO.make_io_uring_fail.load(Ordering::Relaxed) {
+            Linux.note(
+                "io_uring reported as unavailable, so that the server uses libaio, whose completions the extension can follow",
+            );
+            return -libc::ENOSYS;
+        }
+
+        real()
     }
-    type Call = unsafe extern "C" fn(c_uint, *mut io_uring::Ring, c_uint) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    unsafe { URING_INIT.get::<Call>()(entries, ring, flags) }
 }

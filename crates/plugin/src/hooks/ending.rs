@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::panic::catch_unwind;
 
-use super::guard::import;
+use super::guard::{hook, import};
 use crate::intercept::got::Import;
 use crate::platform::original::Original;
 use crate::platform::process::CORE;
@@ -15,8 +15,6 @@ use crate::restart::state::RESTART;
 static ABORT: Original = Original::new();
 static EXIT: Original = Original::new();
 static EXIT_C: Original = Original::new();
-static KILL: Original = Original::new();
-static KILL_THREAD: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
@@ -80,21 +78,23 @@ unsafe extern "C" fn exit_c(status: c_int) -> ! {
     unsafe { EXIT_C.get::<Exit>()(status) }
 }
 
-unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
-    // SAFETY: a plain C call.
-    if FATAL.contains(&signal) && process == unsafe { libc::getpid() } {
-        crashes();
+hook! {
+    fn kill = KILL(process: libc::pid_t, signal: c_int) -> c_int
+    |real| {
+        // SAFETY: a plain C call.
+        if FATAL.contains(&signal) && process == unsafe { libc::getpid() } {
+            crashes();
+        }
+        real()
     }
-    // SAFETY: the server's own call with its own arguments.
-    unsafe { KILL.get::<Call>()(process, signal) }
 }
 
-unsafe extern "C" fn pthread_kill(thread: libc::pthread_t, signal: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(libc::pthread_t, c_int) -> c_int;
-    if FATAL.contains(&signal) {
-        crashes();
+hook! {
+    fn pthread_kill = KILL_THREAD(thread: libc::pthread_t, signal: c_int) -> c_int
+    |real| {
+        if FATAL.contains(&signal) {
+            crashes();
+        }
+        real()
     }
-    // SAFETY: the server's own call with its own arguments.
-    unsafe { KILL_THREAD.get::<Call>()(thread, signal) }
 }

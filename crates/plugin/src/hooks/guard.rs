@@ -49,6 +49,24 @@ pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -
     result
 }
 
+/// Defines a hook and the slot of its original: `fn HOOK = ORIGINAL(ARGUMENTS) -> RESULT |real| BODY`. `real` makes the
+/// server's call with the server's arguments. Calls with variable arguments are written out.
+macro_rules! hook {
+    ($(#[$attribute:meta])* fn $hook:ident = $original:ident($($argument:ident: $kind:ty),+) -> $result:ty |$real:ident| $body:expr) => {
+        static $original: Original = Original::new();
+
+        $(#[$attribute])*
+        unsafe extern "C" fn $hook($($argument: $kind),+) -> $result {
+            type Call = unsafe extern "C" fn($($kind),+) -> $result;
+            // SAFETY: the server's own call with the server's own arguments.
+            let $real = move || unsafe { $original.get::<Call>()($($argument),+) };
+            $body
+        }
+    };
+}
+pub(super) use hook;
+
+/// The import that a hook replaces, with its symbol names.
 macro_rules! import {
     ($original:ident, $hook:ident, $($name:literal),+) => {
         crate::intercept::got::Import { names: &[$($name),+], hook: $hook as *const () as usize, original: &$original.0 }

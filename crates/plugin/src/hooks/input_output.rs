@@ -8,28 +8,11 @@ use coherence::os::Os as _;
 use coherence::switch::Mode;
 use libc::{iovec, off64_t, size_t, ssize_t};
 
-use super::guard::{Once, guarded, import};
+use super::guard::{Once, guarded, hook, import};
 use crate::intercept::got::Import;
 use crate::platform::linux::{Linux, PREAD, Pread};
 use crate::platform::original::Original;
 use crate::platform::process::CORE;
-
-static PREAD_CHECKED: Original = Original::new();
-static PWRITE: Original = Original::new();
-static PWRITEV: Original = Original::new();
-static PWRITEV2: Original = Original::new();
-static WRITE: Original = Original::new();
-static WRITEV: Original = Original::new();
-static SENDFILE: Original = Original::new();
-static COPY_FILE_RANGE: Original = Original::new();
-static FTRUNCATE: Original = Original::new();
-static FALLOCATE: Original = Original::new();
-static POSIX_FALLOCATE: Original = Original::new();
-static SPLICE: Original = Original::new();
-static FUTIMENS: Original = Original::new();
-static FSYNC: Original = Original::new();
-static FDATASYNC: Original = Original::new();
-static CLOSE: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
@@ -81,17 +64,9 @@ unsafe extern "C" fn pread64(
     })
 }
 
-unsafe extern "C" fn pread64_checked(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    offset: off64_t,
-    room: size_t,
-) -> ssize_t {
-    type Checked = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t, size_t) -> ssize_t;
-    // SAFETY: as above.
-    let real = move || unsafe { PREAD_CHECKED.get::<Checked>()(fd, buffer, length, offset, room) };
-    around_read(fd, real, move |mode, file, real| {
+hook! {
+    fn pread64_checked = PREAD_CHECKED(fd: c_int, buffer: *mut c_void, length: size_t, offset: off64_t, room: size_t) -> ssize_t
+    |real| around_read(fd, real, move |mode, file, real| {
         if length > room {
             return real.make();
         }
@@ -173,38 +148,25 @@ unsafe fn read_page(
     }
 }
 
-type Pwrite = unsafe extern "C" fn(c_int, *const c_void, size_t, off64_t) -> ssize_t;
-
-unsafe extern "C" fn pwrite64(
-    fd: c_int,
-    buffer: *const c_void,
-    length: size_t,
-    offset: off64_t,
-) -> ssize_t {
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
-    #[cfg(debug_assertions)]
-    // SAFETY: the server passes a buffer of `length` bytes to its own write.
-    let real =
-        move || unsafe { crate::platform::naive::write(fd, buffer.cast(), length, offset, real) };
-    // SAFETY: the server passes a buffer of `length` bytes to its own write.
-    around(fd, real, move |mode, file, real| unsafe {
-        CORE.write(mode, (fd, file), buffer.cast(), length, offset, || {
-            real.make()
+hook! {
+    fn pwrite64 = PWRITE(fd: c_int, buffer: *const c_void, length: size_t, offset: off64_t) -> ssize_t
+    |real| {
+        #[cfg(debug_assertions)]
+        // SAFETY: the server passes a buffer of `length` bytes to its own write.
+        let real =
+            move || unsafe { crate::platform::naive::write(fd, buffer.cast(), length, offset, real) };
+        // SAFETY: the server passes a buffer of `length` bytes to its own write.
+        around(fd, real, move |mode, file, real| unsafe {
+            CORE.write(mode, (fd, file), buffer.cast(), length, offset, || {
+                real.make()
+            })
         })
-    })
+    }
 }
 
-unsafe extern "C" fn pwritev64(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-) -> ssize_t {
-    type Call = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { PWRITEV.get::<Call>()(fd, vector, count, offset) };
-    around(fd, real, move |mode, file, real| {
+hook! {
+    fn pwritev64 = PWRITEV(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t) -> ssize_t
+    |real| around(fd, real, move |mode, file, real| {
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector.cast(), count) };
         if mode.records() {
@@ -214,17 +176,9 @@ unsafe extern "C" fn pwritev64(
     })
 }
 
-unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    type Call = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t, c_int) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { PWRITEV2.get::<Call>()(fd, vector, count, offset, flags) };
-    unfollowed(fd, real)
+hook! {
+    fn pwritev2 = PWRITEV2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
+    |real| unfollowed(fd, real)
 }
 
 /// A write without a usable offset.
@@ -235,62 +189,29 @@ fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     })
 }
 
-unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-    type Call = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(fd, move || unsafe {
-        WRITE.get::<Call>()(fd, buffer, length)
-    })
+hook! {
+    fn write = WRITE(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
+    |real| unfollowed(fd, real)
 }
 
-unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    type Call = unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(fd, move || unsafe {
-        WRITEV.get::<Call>()(fd, vector, count)
-    })
+hook! {
+    fn writev = WRITEV(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t
+    |real| unfollowed(fd, real)
 }
 
-unsafe extern "C" fn sendfile64(
-    to: c_int,
-    from: c_int,
-    offset: *mut off64_t,
-    count: size_t,
-) -> ssize_t {
-    type Call = unsafe extern "C" fn(c_int, c_int, *mut off64_t, size_t) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, move || unsafe {
-        SENDFILE.get::<Call>()(to, from, offset, count)
-    })
+hook! {
+    fn sendfile64 = SENDFILE(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
+    |real| unfollowed(to, real)
 }
 
-unsafe extern "C" fn copy_file_range(
-    from: c_int,
-    from_offset: *mut off64_t,
-    to: c_int,
-    to_offset: *mut off64_t,
-    length: size_t,
-    flags: libc::c_uint,
-) -> ssize_t {
-    type Call = unsafe extern "C" fn(
-        c_int,
-        *mut off64_t,
-        c_int,
-        *mut off64_t,
-        size_t,
-        libc::c_uint,
-    ) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, move || unsafe {
-        COPY_FILE_RANGE.get::<Call>()(from, from_offset, to, to_offset, length, flags)
-    })
+hook! {
+    fn copy_file_range = COPY_FILE_RANGE(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: libc::c_uint) -> ssize_t
+    |real| unfollowed(to, real)
 }
 
-unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, off64_t) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { FTRUNCATE.get::<Call>()(fd, length) };
-    around(fd, real, move |_, file, real| {
+hook! {
+    fn ftruncate64 = FTRUNCATE(fd: c_int, length: off64_t) -> c_int
+    |real| around(fd, real, move |_, file, real| {
         let grows = Linux.stat(fd).is_some_and(|stat| length >= stat.size);
         if grows {
             CORE.change_looks(Some(file), || real.make())
@@ -300,33 +221,26 @@ unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     })
 }
 
-unsafe extern "C" fn fallocate64(
-    fd: c_int,
-    mode: c_int,
-    offset: off64_t,
-    length: off64_t,
-) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, c_int, off64_t, off64_t) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { FALLOCATE.get::<Call>()(fd, mode, offset, length) };
-    const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
-    around(fd, real, move |_, file, real| {
-        if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            CORE.change_looks(Some(file), || real.make()) // only allocates: contents below the end of the file stay
-        } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
-            CORE.change_range((fd, file), length, offset, || real.make())
-        } else {
-            CORE.change_file(Some(file), || real.make())
-        }
-    })
+hook! {
+    fn fallocate64 = FALLOCATE(fd: c_int, mode: c_int, offset: off64_t, length: off64_t) -> c_int
+    |real| {
+        const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        around(fd, real, move |_, file, real| {
+            if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
+                CORE.change_looks(Some(file), || real.make()) // only allocates: contents below the end of the file stay
+            } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
+                CORE.change_range((fd, file), length, offset, || real.make())
+            } else {
+                CORE.change_file(Some(file), || real.make())
+            }
+        })
+    }
 }
 
-/// Only allocates space. It returns the error and leaves errno alone.
-unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64_t) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
-    around(fd, real, |_, file, real| {
+hook! {
+    /// Only allocates space. It returns the error and leaves errno alone.
+    fn posix_fallocate64 = POSIX_FALLOCATE(fd: c_int, offset: off64_t, length: off64_t) -> c_int
+    |real| around(fd, real, |_, file, real| {
         CORE.change_looks(Some(file), || real.make())
     })
 }
@@ -337,54 +251,31 @@ fn flushes(fd: c_int, real: impl Fn() -> c_int) -> c_int {
     around(fd, real, |_, _, real| CORE.flush(|| real.make()))
 }
 
-unsafe extern "C" fn fsync(fd: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(c_int) -> c_int;
-    // SAFETY: the server's own call with its own argument.
-    flushes(fd, move || unsafe { FSYNC.get::<Call>()(fd) })
+hook! {
+    fn fsync = FSYNC(fd: c_int) -> c_int
+    |real| flushes(fd, real)
 }
 
-unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(c_int) -> c_int;
-    // SAFETY: the server's own call with its own argument.
-    flushes(fd, move || unsafe { FDATASYNC.get::<Call>()(fd) })
+hook! {
+    fn fdatasync = FDATASYNC(fd: c_int) -> c_int
+    |real| flushes(fd, real)
 }
 
-unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *const libc::timespec) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { FUTIMENS.get::<Call>()(fd, times) };
-    around(fd, real, |_, file, real| {
+hook! {
+    fn futimens = FUTIMENS(fd: c_int, times: *const libc::timespec) -> c_int
+    |real| around(fd, real, |_, file, real| {
         CORE.change_looks(Some(file), || real.make())
     })
 }
 
-unsafe extern "C" fn splice(
-    from: c_int,
-    from_offset: *mut off64_t,
-    to: c_int,
-    to_offset: *mut off64_t,
-    length: size_t,
-    flags: libc::c_uint,
-) -> ssize_t {
-    type Call = unsafe extern "C" fn(
-        c_int,
-        *mut off64_t,
-        c_int,
-        *mut off64_t,
-        size_t,
-        libc::c_uint,
-    ) -> ssize_t;
-    // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, move || unsafe {
-        SPLICE.get::<Call>()(from, from_offset, to, to_offset, length, flags)
-    })
+hook! {
+    fn splice = SPLICE(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: libc::c_uint) -> ssize_t
+    |real| unfollowed(to, real)
 }
 
-unsafe extern "C" fn close(fd: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(c_int) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { CLOSE.get::<Call>()(fd) };
-    around(fd, real, move |_, _, real| {
+hook! {
+    fn close = CLOSE(fd: c_int) -> c_int
+    |real| around(fd, real, move |_, _, real| {
         CORE.files.detach(fd);
         real.make()
     })

@@ -6,7 +6,7 @@ use coherence::files::{self, Attach, DataFile};
 use coherence::os::{Os as _, Stat};
 use libc::{mode_t, off64_t};
 
-use super::guard::{guarded, import};
+use super::guard::{guarded, hook, import};
 use crate::intercept::got::Import;
 use crate::platform::linux::Linux;
 use crate::platform::original::Original;
@@ -14,19 +14,7 @@ use crate::platform::process::CORE;
 use crate::restart::redo_log;
 
 static OPEN: Original = Original::new();
-static OPEN_CHECKED: Original = Original::new();
 static OPENAT: Original = Original::new();
-static CREAT: Original = Original::new();
-static UNLINK: Original = Original::new();
-static UNLINKAT: Original = Original::new();
-static REMOVE: Original = Original::new();
-static RENAME: Original = Original::new();
-static RENAMEAT: Original = Original::new();
-static RENAMEAT2: Original = Original::new();
-static TRUNCATE: Original = Original::new();
-static UTIME: Original = Original::new();
-static UTIMES: Original = Original::new();
-static UTIMENSAT: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
@@ -146,12 +134,12 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> 
     unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
 }
 
-unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
-    // SAFETY: the server's own path.
-    unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
+hook! {
+    fn open64_checked = OPEN_CHECKED(path: *const c_char, flags: c_int) -> c_int
+    |real| {
+        // SAFETY: the server's own path.
+        unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
+    }
 }
 
 unsafe extern "C" fn openat64(
@@ -167,18 +155,18 @@ unsafe extern "C" fn openat64(
     unsafe { unless_off(directory, path, flags, real) }
 }
 
-unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { CREAT.get::<Call>()(path, mode) };
-    // SAFETY: the server's own path.
-    unsafe {
-        unless_off(
-            libc::AT_FDCWD,
-            path,
-            libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
-            real,
-        )
+hook! {
+    fn creat64 = CREAT(path: *const c_char, mode: mode_t) -> c_int
+    |real| {
+        // SAFETY: the server's own path.
+        unsafe {
+            unless_off(
+                libc::AT_FDCWD,
+                path,
+                libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+                real,
+            )
+        }
     }
 }
 
@@ -221,37 +209,37 @@ unsafe fn around_removal(
     })
 }
 
-unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { UNLINK.get::<Call>()(path) };
-    if CORE.switch().mode().is_off() {
-        return real();
+hook! {
+    fn unlink = UNLINK(path: *const c_char) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        // SAFETY: the server's own path.
+        unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
     }
-    // SAFETY: the server's own path.
-    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
 }
 
-unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
-    if CORE.switch().mode().is_off() {
-        return real();
+hook! {
+    fn unlinkat = UNLINKAT(directory: c_int, path: *const c_char, flags: c_int) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        // SAFETY: the server's own path.
+        unsafe { around_removal(directory, path, None, real) }
     }
-    // SAFETY: the server's own path.
-    unsafe { around_removal(directory, path, None, real) }
 }
 
-unsafe extern "C" fn remove(path: *const c_char) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { REMOVE.get::<Call>()(path) };
-    if CORE.switch().mode().is_off() {
-        return real();
+hook! {
+    fn remove = REMOVE(path: *const c_char) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        // SAFETY: the server's own path.
+        unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
     }
-    // SAFETY: the server's own path.
-    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
 }
 
 /// Returns the inode at a path.
@@ -267,65 +255,54 @@ unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> 
     Some(stat.inode)
 }
 
-unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { RENAME.get::<Call>()(from, to) };
-    if CORE.switch().mode().is_off() {
-        return real();
-    }
-    // SAFETY: the server's own paths.
-    unsafe {
-        let moved = inode_at(libc::AT_FDCWD, from);
-        around_removal(libc::AT_FDCWD, to, moved, real)
+hook! {
+    fn rename = RENAME(from: *const c_char, to: *const c_char) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        // SAFETY: the server's own paths.
+        unsafe {
+            let moved = inode_at(libc::AT_FDCWD, from);
+            around_removal(libc::AT_FDCWD, to, moved, real)
+        }
     }
 }
 
-unsafe extern "C" fn renameat(
-    from_dir: c_int,
-    from: *const c_char,
-    to_dir: c_int,
-    to: *const c_char,
-) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
-    if CORE.switch().mode().is_off() {
-        return real();
+hook! {
+    fn renameat = RENAMEAT(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        // SAFETY: the server's own paths.
+        unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
     }
-    // SAFETY: the server's own paths.
-    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
 }
 
-unsafe extern "C" fn renameat2(
-    from_dir: c_int,
-    from: *const c_char,
-    to_dir: c_int,
-    to: *const c_char,
-    flags: c_uint,
-) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
-    if CORE.switch().mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
-        return real(); // an exchange removes neither file
+hook! {
+    fn renameat2 = RENAMEAT2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+            return real(); // an exchange removes neither file
+        }
+        // SAFETY: the server's own paths.
+        unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
     }
-    // SAFETY: the server's own paths.
-    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
 }
 
-unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, off64_t) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = move || unsafe { TRUNCATE.get::<Call>()(path, length) };
-    if CORE.switch().mode().is_off() {
-        return real();
+hook! {
+    fn truncate64 = TRUNCATE(path: *const c_char, length: off64_t) -> c_int
+    |real| {
+        if CORE.switch().mode().is_off() {
+            return real();
+        }
+        guarded(real, |real| {
+            // SAFETY: the server's own path.
+            let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
+            CORE.change_file(file, || real.make())
+        })
     }
-    guarded(real, |real| {
-        // SAFETY: the server's own path.
-        let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
-        CORE.change_file(file, || real.make())
-    })
 }
 
 /// Runs the rules around a call that sets the times of the file at a path.
@@ -356,29 +333,26 @@ unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_
     })
 }
 
-unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, *const libc::utimbuf) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    unsafe { around_times(libc::AT_FDCWD, path, || UTIME.get::<Call>()(path, times)) }
+hook! {
+    fn utime = UTIME(path: *const c_char, times: *const libc::utimbuf) -> c_int
+    |real| {
+        // SAFETY: the server's own path.
+        unsafe { around_times(libc::AT_FDCWD, path, real) }
+    }
 }
 
-unsafe extern "C" fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int {
-    type Call = unsafe extern "C" fn(*const c_char, *const libc::timeval) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    unsafe { around_times(libc::AT_FDCWD, path, || UTIMES.get::<Call>()(path, times)) }
+hook! {
+    fn utimes = UTIMES(path: *const c_char, times: *const libc::timeval) -> c_int
+    |real| {
+        // SAFETY: the server's own path.
+        unsafe { around_times(libc::AT_FDCWD, path, real) }
+    }
 }
 
-unsafe extern "C" fn utimensat(
-    directory: c_int,
-    path: *const c_char,
-    times: *const libc::timespec,
-    flags: c_int,
-) -> c_int {
-    type Call = unsafe extern "C" fn(c_int, *const c_char, *const libc::timespec, c_int) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    unsafe {
-        around_times(directory, path, || {
-            UTIMENSAT.get::<Call>()(directory, path, times, flags)
-        })
+hook! {
+    fn utimensat = UTIMENSAT(directory: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int
+    |real| {
+        // SAFETY: the server's own path.
+        unsafe { around_times(directory, path, real) }
     }
 }
