@@ -229,7 +229,7 @@ fn start() {
     let rules = &TABLES;
     // SAFETY: as above.
     unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
-    rules.follow(&CORE);
+    rules.apply(&CORE);
     let patched = too_old()
         .map_err(Into::into)
         .and_then(|()| got::patch(&hooks::imports(), interface::judge));
@@ -250,7 +250,7 @@ fn start() {
         untracked::begin(verdict);
     }
     BYPASS.begin(&CORE);
-    control::call_at_each_look(|| DIAGNOSTICS.warming.reload_rejected());
+    control::call_periodically(|| DIAGNOSTICS.warming.reload_rejected());
     control::start(passive, early);
 }
 
@@ -260,7 +260,7 @@ unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
         let end = || DIAGNOSTICS.end();
         let how = persist::End::now();
         match how {
-            persist::End::Left => control::leave(end),
+            persist::End::Persisted => control::stop_and_persist(end),
             _ => control::stop(end),
         }
         persist::end(how);

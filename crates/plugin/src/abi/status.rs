@@ -39,7 +39,7 @@ pub struct StatusVariable {
 }
 
 /// Maximum length of a text, characters.
-const LONGEST_TEXT: usize = 900;
+const MAX_TEXT: usize = 900;
 
 const END: StatusVariable = StatusVariable {
     name: std::ptr::null(),
@@ -120,14 +120,14 @@ unsafe extern "C" fn show(
 fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
-    control::looked_at();
-    RESTART.tripwire.look(&CORE);
-    let bypass = BYPASS.shown(&CORE);
+    control::ensure_thread();
+    RESTART.tripwire.check(&CORE);
+    let bypass = BYPASS.status(&CORE);
     let (state, reason) = control::state();
     let recovered = persist::recovered();
     let warm = DIAGNOSTICS.warming.figures();
     let text = |text: &str| {
-        let text = Untrusted::new(text).cut_at(LONGEST_TEXT).to_string();
+        let text = Untrusted::new(text).cut_at(MAX_TEXT).to_string();
         Figure::Text(CString::new(text).unwrap_or_default())
     };
     use Figure::{Number, Real};
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_of_the_kind_that_is_promised() {
+    fn values_have_declared_kinds() {
         for (one, figure) in figures() {
             let matches = match figure {
                 Figure::Text(_) => one.kind() == Kind::Text,

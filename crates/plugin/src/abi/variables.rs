@@ -461,7 +461,7 @@ unsafe extern "C" fn update_tables(
     callback(|| {
         // SAFETY: `save` holds a pointer to a string, or null.
         unsafe { settings::set_text(&TABLES.text, *save.cast::<*const c_char>()) };
-        TABLES.follow(&CORE);
+        TABLES.apply(&CORE);
         Ok(())
     });
 }
@@ -664,7 +664,7 @@ mod tests {
 
     /// The extension and the switch support as many choices and instances as the servers allow.
     #[test]
-    fn limits_are_those_of_what_is_behind() {
+    fn limits_match_the_values_behind() {
         let Kind::Choice(names) = variables::BYPASS.kind else {
             panic!("bypass is a choice");
         };
@@ -676,7 +676,7 @@ mod tests {
             _ => 0,
         };
         assert_eq!(of(variables::INSTANCES), u64::from(cache::MAX_INSTANCES));
-        assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::LONGEST);
+        assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::MAX_TIMEOUT);
         assert_eq!(
             variables::PERSIST_PATH.kind,
             Kind::Text(settings::DEFAULT_PERSIST_PATH)

@@ -20,16 +20,16 @@ use crate::settings::{self, Settings};
 /// A page size for which the extension always has a layout.
 const DEFAULT_PAGE: u32 = 16384;
 /// Smaller pages do not enlarge the directory: a few tables with tiny pages must not multiply its memory.
-const LEAST_NOMINAL_PAGE: u32 = 4096;
+const MIN_NOMINAL_PAGE: u32 = 4096;
 
-/// Returns the page size with the most bytes read, at least [`LEAST_NOMINAL_PAGE`]; `known` if nothing was read.
+/// Returns the page size with the most bytes read, at least [`MIN_NOMINAL_PAGE`]; `known` if nothing was read.
 pub fn usual_page(known: u32) -> u32 {
     let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
     for file in CORE.files.all() {
         let page = file.page_size();
         if page != 0 {
             let reads = file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
-            *bytes.entry(page.max(LEAST_NOMINAL_PAGE)).or_default() += reads * u64::from(page);
+            *bytes.entry(page.max(MIN_NOMINAL_PAGE)).or_default() += reads * u64::from(page);
         }
     }
     bytes
@@ -48,41 +48,41 @@ pub fn lay_out(
     page: u32,
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
-    let inherit = persist::inherits();
+    let inherit = persist::take_session();
     let page = match CORE.switch().manifest() {
         Some(manifest) if inherit.is_some() => manifest.page().unwrap_or(page),
         _ => page,
     };
-    let former = persist::remembered(settings)
+    let former = persist::former_layout(settings)
         .filter(|(memory, _)| inherit.is_some() && suits_memory(settings, *memory));
     let mut plan = match former {
-        Some((memory, sizes)) => Plan::as_it_was(settings, memory, &sizes)?,
+        Some((memory, sizes)) => Plan::with_layout(settings, memory, &sizes)?,
         None => Plan::new(settings)?,
     };
-    let kept = persist::ensure(plan.owner());
+    let kept = persist::ensure_records(plan.owner());
     if inherit.is_none() {
-        plan.wait_for_room();
+        plan.wait_for_space();
     }
     if let Some(chosen) = plan.chosen() {
         Linux.note(&chosen);
     }
     let mut warnings = plan.check_any()?;
-    warnings.extend(kept.err().map(|why| messages::not_kept(&why)));
+    warnings.extend(kept.err().map(|why| messages::not_persisted(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
         let devices = engine.extension.device_statistics();
         let files = devices.into_iter().map(|device| device.path);
         let files = files.chain(settings::persist_path());
-        owned_files::note(plan.owner(), plan.data(), files.collect());
+        owned_files::update(plan.owner(), plan.data(), files.collect());
         let refused = engine.extension.inherited().refused.as_ref();
-        warnings.extend(refused.map(|why| messages::not_kept(why)));
+        warnings.extend(refused.map(|why| messages::not_persisted(why)));
         let sizes: Vec<u64> = plan.devices().iter().map(|device| device.bytes).collect();
         let layout = (plan.memory_limit(), &sizes[..]);
-        persist::hand_over(&engine.extension, settings, layout, page);
+        persist::extension_opened(&engine.extension, settings, layout, page);
         if inherit.is_some() {
             Linux.note(&messages::recovered(
                 engine.extension.inherited(),
-                persist::is_of_image(),
+                persist::is_from_snapshot(),
             ));
         }
         Built {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_plan_is_made_for_a_switching_on() {
+    fn switch_on_makes_one_plan() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
@@ -129,10 +129,10 @@ mod tests {
             size: 64 << 20,
             ..Settings::current()
         };
-        let before = crate::platform::identity::LOOKS.get();
+        let before = crate::platform::identity::LOOKUPS.get();
         let built = lay_out(&settings, DEFAULT_PAGE, |_| ()).unwrap();
         assert_eq!(
-            crate::platform::identity::LOOKS.get() - before,
+            crate::platform::identity::LOOKUPS.get() - before,
             1,
             "what was checked may not be what is opened"
         );

@@ -17,45 +17,45 @@ use crate::restart::persist;
 use crate::restart::state::RESTART;
 
 /// Interval between checks of the usual page size.
-const RESIZE_PAUSE: Duration = Duration::from_secs(30);
+const RESIZE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Time limit for clearing forgotten files in each iteration. Switching off waits for it.
-const CLEARING: Duration = Duration::from_millis(20);
+const CLEAR_LIMIT: Duration = Duration::from_millis(20);
 
 /// Interval between counts of each file's pages.
-const NOTE_PAUSE: Duration = Duration::from_secs(2);
+const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// State between two iterations.
 pub struct Watch {
     audit: Audit<Linux>,
-    unseen: untracked::Watch,
-    pages_looked_at: Option<Instant>,
-    noted: Option<Instant>,
+    untracked_io: untracked::Watch,
+    size_checked: Option<Instant>,
+    counted: Option<Instant>,
     disks: Disks,
-    inherited: Look,
+    sampling: Sampling,
 }
 
 /// Sampling of the pages recovered at the server's start.
-enum Look {
+enum Sampling {
     /// Not yet, or once more: when, and how often.
     Due(Option<Instant>, usize),
-    Under(JoinHandle<Sample>, usize),
+    Running(JoinHandle<Sample>, usize),
     Done,
 }
 
 /// Delays after the start, and the number of pages of each sample.
-const LOOKS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
-const LOOKED_AT: u64 = 256;
+const SAMPLE_DELAYS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
+const SAMPLE_PAGES: u64 = 256;
 
 impl Default for Watch {
     fn default() -> Watch {
         Watch {
             audit: Audit::new(&CORE, &SUSPENSIONS),
-            unseen: untracked::Watch::default(),
-            pages_looked_at: None,
-            noted: None,
+            untracked_io: untracked::Watch::default(),
+            size_checked: None,
+            counted: None,
             disks: Disks::default(),
-            inherited: Look::Due(None, 0),
+            sampling: Sampling::Due(None, 0),
         }
     }
 }
@@ -64,58 +64,61 @@ impl Watch {
     /// Returns the usual page size in bytes, if it is smaller than the one of the layout.
     pub fn smaller_page(&mut self, nominal: u32) -> Option<u32> {
         if self
-            .pages_looked_at
-            .is_some_and(|when| when.elapsed() < RESIZE_PAUSE)
+            .size_checked
+            .is_some_and(|when| when.elapsed() < RESIZE_INTERVAL)
         {
             return None;
         }
-        self.pages_looked_at = Some(Instant::now());
+        self.size_checked = Some(Instant::now());
         Some(usual_page(nominal)).filter(|page| *page < nominal)
     }
 
     /// Records the current time for the next process and, at intervals, the number of cached pages of each file. Also clears
     /// forgotten files, frees memory of reads, ends writes with unobserved completions, and logs unused cache disks.
-    pub fn note(&mut self) {
-        persist::note_life();
+    pub fn record(&mut self) {
+        persist::record_alive();
         if let Some(active) = &*CORE.switch().active() {
-            active.extension.clear_forgotten(CLEARING);
+            active.extension.clear_forgotten(CLEAR_LIMIT);
         }
-        if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
+        if self
+            .counted
+            .is_some_and(|when| when.elapsed() < COUNT_INTERVAL)
+        {
             return;
         }
-        self.noted = Some(Instant::now());
+        self.counted = Some(Instant::now());
         cache::give_idle_memory_back();
         CORE.end_unseen(coherence::aio::UNSEEN);
         let devices = CORE.switch().active().as_ref().map(|active| {
-            persist::note(&active.extension);
+            persist::record(&active.extension);
             active.extension.device_statistics()
         });
-        for text in self.disks.look(devices, Instant::now()) {
+        for text in self.disks.update(devices, Instant::now()) {
             Linux.warning(&text);
         }
     }
 
     /// Compares a sample of recovered pages with the data files. Returns the epoch of the extension, and the damage.
-    pub fn inherited(&mut self) -> Option<(u32, String)> {
+    pub fn sample_recovered(&mut self) -> Option<(u32, String)> {
         let guard = CORE.switch().active();
         let active = guard
             .as_ref()
             .filter(|active| active.extension.inherited().any)?;
-        match std::mem::replace(&mut self.inherited, Look::Done) {
-            Look::Due(since, times) => {
+        match std::mem::replace(&mut self.sampling, Sampling::Done) {
+            Sampling::Due(since, times) => {
                 let since = since.unwrap_or_else(Instant::now);
-                self.inherited = Look::Due(Some(since), times);
-                if since.elapsed() >= LOOKS[times] {
-                    let look = || CORE.sample_inherited(LOOKED_AT);
+                self.sampling = Sampling::Due(Some(since), times);
+                if since.elapsed() >= SAMPLE_DELAYS[times] {
+                    let look = || CORE.sample_inherited(SAMPLE_PAGES);
                     if let Ok(thread) = Linux.spawn("bpe-look", look) {
-                        self.inherited = Look::Under(thread, times + 1);
+                        self.sampling = Sampling::Running(thread, times + 1);
                     }
                 }
             }
-            Look::Under(thread, times) if !thread.is_finished() => {
-                self.inherited = Look::Under(thread, times);
+            Sampling::Running(thread, times) if !thread.is_finished() => {
+                self.sampling = Sampling::Running(thread, times);
             }
-            Look::Under(thread, times) => {
+            Sampling::Running(thread, times) => {
                 let Sample {
                     compared,
                     different,
@@ -127,23 +130,23 @@ impl Watch {
                     );
                     return Some((active.epoch, why));
                 }
-                if times < LOOKS.len() {
-                    let since = Instant::now().checked_sub(LOOKS[times - 1]);
-                    self.inherited = Look::Due(since, times);
+                if times < SAMPLE_DELAYS.len() {
+                    let since = Instant::now().checked_sub(SAMPLE_DELAYS[times - 1]);
+                    self.sampling = Sampling::Due(since, times);
                 } else {
-                    Linux.note(&messages::kept(
+                    Linux.note(&messages::recovery_result(
                         &persist::recovered(),
-                        persist::is_of_image(),
+                        persist::is_from_snapshot(),
                     ));
                 }
             }
-            Look::Done => {}
+            Sampling::Done => {}
         }
         None
     }
 
     /// Whether a foreign process has written to the data files. Returns the epoch of the extension, and the evidence.
-    pub fn foreign(&mut self) -> Option<(u32, String)> {
+    pub fn foreign_writer(&mut self) -> Option<(u32, String)> {
         if coherence::left_out!("audit") {
             return None;
         }
@@ -163,10 +166,10 @@ impl Watch {
     }
 
     /// Returns why the server can no longer be tracked, if its asynchronous I/O bypasses the hooks.
-    pub fn unseen(&mut self) -> Option<String> {
+    pub fn untracked_io(&mut self) -> Option<String> {
         if CORE.switch().active().is_none() {
             return None;
         }
-        Some(self.unseen.look()?.to_string())
+        Some(self.untracked_io.check()?.to_string())
     }
 }

@@ -9,7 +9,7 @@ use coherence::controller::RETIRE_WAIT;
 use coherence::os::Os as _;
 
 use super::host::CONTROLLER;
-use super::messages::worded;
+use super::messages::refusal_text;
 use crate::control::plan::Plan;
 use crate::platform::linux::Linux;
 use crate::platform::process::CORE;
@@ -17,17 +17,19 @@ use crate::settings::Settings;
 
 /// Timeout of a client that waits for a disk. It exceeds the waits for other sessions and for the previous extension
 /// together.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of checks of the settings while other sessions switch on and off.
-const CHECKS: u32 = 5;
-const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
+const MAX_CHECKS: u32 = 5;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// First phase of switching on, for a client: builds the extension and attaches the open files. Returns warnings.
 ///
 /// # Errors
 /// The reason, for the client.
 pub fn prepare() -> Result<Vec<String>, String> {
-    waiting_at_most(PATIENCE, || CONTROLLER.prepare().map_err(worded))
+    run_with_timeout(CLIENT_TIMEOUT, || {
+        CONTROLLER.prepare().map_err(refusal_text)
+    })
 }
 
 /// Checks the paths and the size of new settings. Waits for a build or close in progress, so that its files count as this
@@ -36,13 +38,13 @@ pub fn prepare() -> Result<Vec<String>, String> {
 /// # Errors
 /// The problem with them.
 pub fn check(settings: Settings) -> Result<Vec<String>, String> {
-    waiting_at_most(PATIENCE, move || check_at_leisure(&settings))
+    run_with_timeout(CLIENT_TIMEOUT, move || check_at_leisure(&settings))
 }
 
 fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
     let mut result = Ok(Vec::new());
     let mut refused = false;
-    for _ in 0..CHECKS {
+    for _ in 0..MAX_CHECKS {
         CONTROLLER.wait_until(RETIRE_WAIT, |machine| !machine.is_at_work());
         CONTROLLER.wait_for_retired();
         let own = own_files();
@@ -54,7 +56,7 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
             break;
         }
         refused = settled;
-        std::thread::sleep(BETWEEN_CHECKS);
+        std::thread::sleep(CHECK_INTERVAL);
     }
     result
 }
@@ -73,7 +75,7 @@ fn own_files() -> Vec<PathBuf> {
 }
 
 /// Runs `body` in a separate thread, so that a hung disk does not block the client indefinitely.
-fn waiting_at_most<T: Send + 'static>(
+fn run_with_timeout<T: Send + 'static>(
     limit: Duration,
     body: impl Fn() -> Result<T, String> + Send + Sync + 'static,
 ) -> Result<T, String> {
@@ -108,19 +110,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_does_not_wait_for_ever() {
+    fn client_wait_has_timeout() {
         let (end, until) = sync_channel::<()>(0);
         let until = Mutex::new(until);
-        let refused = waiting_at_most(Duration::from_millis(20), move || {
+        let refused = run_with_timeout(Duration::from_millis(20), move || {
             let _ = until.lock().recv();
             Ok(())
         });
         assert!(refused.is_err_and(|reason| reason.contains("has not answered")));
         drop(end);
-        assert_eq!(waiting_at_most(PATIENCE, || Ok(7)), Ok(7));
-        let failed = waiting_at_most(PATIENCE, || Err::<(), _>("why".to_owned()));
+        assert_eq!(run_with_timeout(CLIENT_TIMEOUT, || Ok(7)), Ok(7));
+        let failed = run_with_timeout(CLIENT_TIMEOUT, || Err::<(), _>("why".to_owned()));
         assert_eq!(failed, Err("why".into()));
-        let panicked = waiting_at_most(PATIENCE, || -> Result<(), String> { panic!("on purpose") });
+        let panicked = run_with_timeout(CLIENT_TIMEOUT, || -> Result<(), String> {
+            panic!("on purpose")
+        });
         assert!(panicked.is_err_and(|reason| reason.contains("internal error")));
     }
 }

@@ -14,7 +14,7 @@ pub struct Disks(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Disks {
     /// Compares the devices of the active extension with the previous look. Returns lines for the log.
-    pub fn look(&mut self, devices: Option<Vec<DeviceStatistics>>, now: Instant) -> Vec<String> {
+    pub fn update(&mut self, devices: Option<Vec<DeviceStatistics>>, now: Instant) -> Vec<String> {
         let Some(devices) = devices else {
             self.0.clear();
             return Vec::new();
@@ -24,9 +24,9 @@ impl Disks {
             let path = device.path.display().to_string();
             match (device.active, self.0.entry(device.path)) {
                 (true, Entry::Occupied(known)) => {
-                    let (since, is_told) = known.remove();
+                    let (since, is_logged) = known.remove();
                     let seconds = now.saturating_duration_since(since).as_secs();
-                    if is_told {
+                    if is_logged {
                         news.push(format!(
                             "cache disk '{path}' is used again, after {seconds} s"
                         ));
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn begin_and_end_are_told_once() {
+    fn begin_and_end_are_logged_once() {
         let device = |active| {
             Some(vec![DeviceStatistics {
                 path: "/fast".into(),
@@ -64,7 +64,8 @@ mod tests {
             }])
         };
         let (mut disks, begin) = (Disks::default(), Instant::now());
-        let mut look = |devices, seconds| disks.look(devices, begin + Duration::from_secs(seconds));
+        let mut look =
+            |devices, seconds| disks.update(devices, begin + Duration::from_secs(seconds));
         assert_eq!(look(device(true), 0).len(), 0);
         assert_eq!(look(device(false), 1).len(), 0);
         assert_eq!(look(device(false), 3), ["cache disk '/fast' failed: EIO"]);

@@ -29,7 +29,7 @@ pub struct Server {
     /// The plugin was loaded before InnoDB started.
     pub early: AtomicBool,
     /// Called at each iteration of the controller's thread, for checks outside the controller.
-    pub look: OnceLock<fn()>,
+    pub periodic: OnceLock<fn()>,
     /// Cache files on the file system of the data directory, when they were opened. The lock is a leaf.
     pub beside_data: Mutex<Vec<PathBuf>>,
 }
@@ -53,7 +53,7 @@ pub static CONTROLLER: Controller<Server> = Controller::new(
     &CORE,
     Server {
         early: AtomicBool::new(false),
-        look: OnceLock::new(),
+        periodic: OnceLock::new(),
         beside_data: Mutex::new(Vec::new()),
     },
 );
@@ -97,13 +97,13 @@ impl Host for Server {
 
     /// Logs the totals: the server's status variables end with the server.
     fn close(&self, engine: Engine) {
-        if let Some(text) = messages::ended(&engine.extension.statistics(), false) {
+        if let Some(text) = messages::totals(&engine.extension.statistics(), false) {
             Linux.note(&text);
         }
     }
 
     fn tell(&self, told: Told<Settings>) {
-        messages::tell(told, self.early.load(Ordering::Relaxed));
+        messages::log_event(told, self.early.load(Ordering::Relaxed));
     }
 
     fn watch(
@@ -112,19 +112,19 @@ impl Host for Server {
         nominal: Option<u32>,
         post: impl Fn(Event<Settings, Engine>),
     ) {
-        BYPASS.look(&CORE);
-        watch.note();
-        if let Some(look) = self.look.get() {
-            look();
+        BYPASS.expire(&CORE);
+        watch.record();
+        if let Some(periodic) = self.periodic.get() {
+            periodic();
         }
         if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
             let settings = Settings::current();
             post(Event::UsualPage { page, settings });
         }
-        if let Some((epoch, why)) = watch.inherited().or_else(|| watch.foreign()) {
+        if let Some((epoch, why)) = watch.sample_recovered().or_else(|| watch.foreign_writer()) {
             post(Event::Foreign { epoch, why });
         }
-        if let Some(why) = watch.unseen() {
+        if let Some(why) = watch.untracked_io() {
             post(Event::Unseen(why));
         }
     }

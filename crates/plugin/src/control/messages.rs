@@ -43,7 +43,7 @@ impl State {
 }
 
 /// Logs an event. `early`: the plugin was loaded before InnoDB started.
-pub fn tell(told: Told<Settings>, early: bool) {
+pub fn log_event(told: Told<Settings>, early: bool) {
     match told {
         Told::SwitchedOn(settings) => Linux.note(&format!(
             "switched on: {} on {}, {} instance(s), {} mode",
@@ -83,7 +83,7 @@ pub fn tell(told: Told<Settings>, early: bool) {
 }
 
 /// The text for the client.
-pub fn worded(refused: Refused) -> String {
+pub fn refusal_text(refused: Refused) -> String {
     match refused {
         Refused::Why(why) => why,
         Refused::Busy => BUSY.into(),
@@ -95,7 +95,7 @@ pub fn worded(refused: Refused) -> String {
 }
 
 /// The text for status. `no_thread`: the reason why the controller's thread could not be started.
-pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
+pub fn state_text(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     match (shown, no_thread) {
         (Shown::Off, _) => (State::Disabled, String::new()),
         (Shown::Pending, Some(why)) => (State::Failed, why),
@@ -107,8 +107,8 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     }
 }
 
-/// The result of a recovery. `of_image`: the machine was restarted, or the data were remounted, since then.
-pub fn recovered(engine: &Inherited, of_image: bool) -> String {
+/// The result of a recovery. `from_snapshot`: the machine was restarted, or the data were remounted, since then.
+pub fn recovered(engine: &Inherited, from_snapshot: bool) -> String {
     if !engine.any {
         return String::from(
             "the cache starts empty: what was left is of other settings (bpe_path, bpe_size, bpe_instances, bpe_memory_limit, \
@@ -118,7 +118,7 @@ pub fn recovered(engine: &Inherited, of_image: bool) -> String {
     format!(
         "recovered {} cached pages{}; {} were lost with the process before",
         engine.pages,
-        if of_image {
+        if from_snapshot {
             " of before the machine's restart or the remount"
         } else {
             ""
@@ -128,11 +128,11 @@ pub fn recovered(engine: &Inherited, of_image: bool) -> String {
 }
 
 /// The result for each file.
-pub fn kept(recovered: &Recovered, of_image: bool) -> String {
+pub fn recovery_result(recovered: &Recovered, from_snapshot: bool) -> String {
     let (_, pages) = recovered.rejected;
     let all = recovered.pages + recovered.dropped;
     let percent = 100 * recovered.pages.saturating_sub(pages) / all.max(1);
-    let over = if of_image {
+    let over = if from_snapshot {
         "the machine's restart or the remount"
     } else {
         "the restart"
@@ -151,13 +151,13 @@ pub fn kept(recovered: &Recovered, of_image: bool) -> String {
 }
 
 /// The warning that the cache will not survive this process.
-pub fn not_kept(why: &str) -> String {
+pub fn not_persisted(why: &str) -> String {
     format!("the cache works, but will be empty after a restart (bpe_persist_path): {why}")
 }
 
 /// Totals of a closing extension: the server's status variables end with the server. `None` if there were no reads.
-pub fn ended(figures: &Statistics, is_left: bool) -> Option<String> {
-    let ends = if is_left {
+pub fn totals(figures: &Statistics, is_persisted: bool) -> Option<String> {
+    let ends = if is_persisted {
         "left to the server's next start"
     } else {
         "closed"

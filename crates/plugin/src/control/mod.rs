@@ -37,15 +37,15 @@ pub use clients::{check, prepare};
 pub use messages::State;
 
 /// Registers a function for each iteration of the controller's thread.
-pub fn call_at_each_look(look: fn()) {
-    let _ = CONTROLLER.host.look.set(look);
+pub fn call_periodically(periodic: fn()) {
+    let _ = CONTROLLER.host.periodic.set(periodic);
 }
 
 /// Call when the plugin is initialised and the calls are intercepted; `passive` is the reason if they are not.
 pub fn start(passive: Option<String>, early: bool) {
     CONTROLLER.host.early.store(early, Ordering::SeqCst);
-    let looks = passive.is_none() && !early;
-    let unseen = looks.then(untracked::refusal).flatten();
+    let checks = passive.is_none() && !early;
+    let unseen = checks.then(untracked::refusal).flatten();
     let unseen = unseen.map(|refusal| refusal.to_string());
     let wanted = settings::VALUES.enabled.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
@@ -59,10 +59,10 @@ pub fn start(passive: Option<String>, early: bool) {
         drop(CORE.switch().switch_off());
     } else if inherits {
         // Files that InnoDB opens before the recovery are not recognised. The timeout bounds the cost of a hung disk.
-        CONTROLLER.wait_until(persist::PATIENCE, |machine| {
+        CONTROLLER.wait_until(persist::TIMEOUT, |machine| {
             !machine.is_at_work() && !machine.is_due(Linux.running())
         });
-        persist::held_up(began.elapsed());
+        persist::record_start_delay(began.elapsed());
     }
 }
 
@@ -73,10 +73,10 @@ pub fn stop(end: impl FnOnce()) {
 }
 
 /// Stops the controller and leaves the cache to the next process. `end` as in [`stop`].
-pub fn leave(end: impl FnOnce()) {
+pub fn stop_and_persist(end: impl FnOnce()) {
     CONTROLLER.leave(end);
     if let Some(active) = CORE.switch().active().as_ref()
-        && let Some(text) = messages::ended(&active.extension.statistics(), true)
+        && let Some(text) = messages::totals(&active.extension.statistics(), true)
     {
         Linux.note(&text);
     }
@@ -97,7 +97,9 @@ pub fn disable() {
 /// # Errors
 /// The reason why the hooks cannot be switched on, for the client.
 pub fn follow_for_recording() -> Result<(), String> {
-    CONTROLLER.follow_for_recording().map_err(messages::worded)
+    CONTROLLER
+        .follow_for_recording()
+        .map_err(messages::refusal_text)
 }
 
 /// A hook panicked: switches off permanently. Takes no lock that the hook might hold.
@@ -113,7 +115,8 @@ pub fn settings_changed() {
 /// Returns the state and its reason, for status.
 pub fn state() -> (State, String) {
     let no_thread = CONTROLLER.no_thread();
-    let (state, reason) = CONTROLLER.with(|machine| messages::shown(machine.shown(), no_thread));
+    let (state, reason) =
+        CONTROLLER.with(|machine| messages::state_text(machine.shown(), no_thread));
     match CORE.switch().mode().bypass() {
         _ if state == State::Active && redo_log::is_withheld() => {
             let reason = "nothing is served before InnoDB has opened its redo log and its files";
@@ -131,7 +134,7 @@ pub fn state() -> (State, String) {
 }
 
 /// Call before reading the state. If the controller's thread could not be started, this call is the only retry.
-pub fn looked_at() {
+pub fn ensure_thread() {
     CONTROLLER.ensure_needed_thread();
 }
 

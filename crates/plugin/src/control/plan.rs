@@ -1,7 +1,7 @@
 //! The plan of an extension: derived from the settings once for each switch-on.
 //!
 //! The plan resolves names, owner and room when it is created. The check and the opening use the same plan, so the checked
-//! plan is the opened one. Only [`Plan::wait_for_room`] reads the room again, before both.
+//! plan is the opened one. Only [`Plan::wait_for_space`] reads the room again, before both.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::platform::identity::{data_directory, owner_identity, stem};
 use crate::settings::{self, Settings, persisted_file};
 
 /// Without `bpe_memory_limit`, the extension takes at most this fraction of the machine's memory.
-const MOST_OF_MEMORY: u64 = 8;
+const MAX_MEMORY_PART: u64 = 8;
 /// Where `bpe_size` is a percentage: memory in percent of InnoDB's buffer pool, and the minimum for each path, bytes.
 const PERCENT_OF_POOL: u64 = 4;
-const LEAST_MEMORY: u64 = 4 << 20;
+const MIN_MEMORY: u64 = 4 << 20;
 /// A size is searched in steps of this fraction of the room.
 const PARTS: u64 = 1 << 20;
 /// Number of checks whether a device has room for an equal share.
-const LOOKS_FOR_ROOM: u32 = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+const MAX_SPACE_CHECKS: u32 = 4;
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Parameters of an extension, without the usual page size.
 #[derive(Clone, Debug)]
@@ -51,10 +51,10 @@ impl Plan {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn as_it_was(settings: &Settings, memory: u64, sizes: &[u64]) -> Result<Plan, String> {
+    pub fn with_layout(settings: &Settings, memory: u64, sizes: &[u64]) -> Result<Plan, String> {
         let mut plan = Plan::named(settings, data_directory)?;
         if plan.percent.is_some() {
-            plan.spares_the_data()?;
+            plan.refuse_data_disk()?;
         }
         if sizes.len() == plan.devices().len() {
             plan.config.memory_limit = memory;
@@ -75,9 +75,9 @@ impl Plan {
     fn beside(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
         let mut plan = Plan::named(settings, data)?;
         if plan.percent.is_some() {
-            plan.spares_the_data()?;
+            plan.refuse_data_disk()?;
         }
-        plan.look_for_room();
+        plan.divide_space();
         Ok(plan)
     }
 
@@ -147,7 +147,7 @@ impl Plan {
     }
 
     /// Refuses to fill the data's own disk. A missing mount, for example, leaves a directory there.
-    fn spares_the_data(&self) -> Result<(), String> {
+    fn refuse_data_disk(&self) -> Result<(), String> {
         let Ok(data) = std::fs::metadata(&self.data) else {
             return Ok(());
         };
@@ -182,7 +182,7 @@ impl Plan {
 
     /// Sizes each device to the same percentage of its room, or less where memory limits it. A device with unknown room gets
     /// the others' average: opening it fails, or reports the reason.
-    fn take_part(&mut self, percent: u64) {
+    fn size_by_percent(&mut self, percent: u64) {
         let devices = &mut self.config.devices;
         let rooms: Vec<_> = devices.iter().map(cache::room).collect();
         let parts = cache::part(percent, &rooms);
@@ -214,9 +214,9 @@ impl Plan {
         self.size = self.devices().iter().map(|device| device.bytes).sum();
     }
 
-    fn look_for_room(&mut self) {
+    fn divide_space(&mut self) {
         if let Some(percent) = self.percent {
-            return self.take_part(percent);
+            return self.size_by_percent(percent);
         }
         let devices = &mut self.config.devices;
         let rooms: Vec<_> = devices.iter().map(cache::room).collect();
@@ -234,14 +234,14 @@ impl Plan {
     }
 
     /// Waits briefly for room: some file systems show the space of a removed file, such as the previous cache, with a delay.
-    pub fn wait_for_room(&mut self) {
-        for _ in 0..LOOKS_FOR_ROOM {
+    pub fn wait_for_space(&mut self) {
+        for _ in 0..MAX_SPACE_CHECKS {
             if self.percent.is_none() && self.smaller().next().is_none() || self.is_limited {
                 return;
             }
             let before = self.size;
-            std::thread::sleep(BETWEEN_LOOKS);
-            self.look_for_room();
+            std::thread::sleep(SPACE_CHECK_INTERVAL);
+            self.divide_space();
             if self.percent.is_some() && self.size <= before {
                 return;
             }
@@ -253,7 +253,7 @@ impl Plan {
     /// # Errors
     /// A single bad path is an error.
     pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
-        let (warnings, errors) = self.look(own);
+        let (warnings, errors) = self.check_devices(own);
         match errors.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(warnings),
@@ -270,7 +270,7 @@ impl Plan {
     /// # Errors
     /// No path is good.
     pub fn check_any(&self) -> Result<Vec<String>, String> {
-        let (warnings, mut errors) = self.look(&[]);
+        let (warnings, mut errors) = self.check_devices(&[]);
         if errors.len() < self.devices().len() {
             return Ok(warnings);
         }
@@ -278,7 +278,7 @@ impl Plan {
     }
 
     /// Returns warnings, and errors of paths.
-    fn look(&self, own: &[PathBuf]) -> (Vec<String>, Vec<String>) {
+    fn check_devices(&self, own: &[PathBuf]) -> (Vec<String>, Vec<String>) {
         let (mut warnings, mut errors) = (Vec::new(), Vec::new());
         let data_device = std::fs::metadata(&self.data).map(|meta| meta.dev()).ok();
         for device in self.smaller() {
@@ -298,7 +298,7 @@ impl Plan {
                     | OpenError::SameData { path }
                     | OpenError::NoSpace { path, .. },
                 ) if own.contains(&path) => {
-                    errors.extend(enough_room(device, &path).err());
+                    errors.extend(check_space(device, &path).err());
                     continue;
                 }
                 Err(error) => {
@@ -337,7 +337,7 @@ impl Plan {
 }
 
 /// Whether a cache file of the wanted size can replace the existing one.
-fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
+fn check_space(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     let Some(file) = cache::room(device).filter(|room| room.own > 0) else {
         return Ok(());
     };
@@ -361,10 +361,10 @@ pub fn suits_memory(settings: &Settings, before: u64) -> bool {
 
 /// Maximum memory of an extension, bytes.
 fn memory_limit(settings: &Settings) -> u64 {
-    let usual = physical_memory() / MOST_OF_MEMORY;
+    let usual = physical_memory() / MAX_MEMORY_PART;
     match (settings.memory_limit, settings.percent()) {
         (0, Some(_)) => {
-            let least = settings.paths().count() as u64 * LEAST_MEMORY;
+            let least = settings.paths().count() as u64 * MIN_MEMORY;
             let of_pool = buffer_pool::bytes().map(|pool| pool / 100 * PERCENT_OF_POOL);
             of_pool.unwrap_or(usual).clamp(least, usual.max(least))
         }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_path_or_size_is_said() {
+    fn missing_path_or_size_is_refused() {
         assert!(plan("", 1 << 30).unwrap_err().contains("bpe_path"));
         assert!(plan("/x", 0).unwrap_err().contains("bpe_size"));
     }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_shared_by_the_devices() {
+    fn size_is_divided_by_devices() {
         let plan = plan("/a/x:relative/x:/c/x", 300).unwrap();
         let devices = plan.devices();
         assert_eq!(devices.len(), 3);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_number_is_a_percentage() {
+    fn small_size_is_percentage() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display().to_string();
         let sized = |size, memory_limit| {
@@ -443,7 +443,7 @@ mod tests {
         let (part, ..) = sized(10, u64::MAX);
         // Other programs use this disk, too.
         assert!(part > all / 20 && part < all / 5, "{part} of {all}");
-        let limits = [LEAST_MEMORY, 12 << 20].map(|limit| {
+        let limits = [MIN_MEMORY, 12 << 20].map(|limit| {
             let (size, why, config) = sized(100, limit);
             assert!(size < all && cache::fits(&config), "{size} of {all}");
             assert!(why.unwrap().contains("bpe_memory_limit"));
@@ -463,7 +463,7 @@ mod tests {
 
     /// After a server restart the mount of the fast disk is missing: the path is a directory of the data's own disk.
     #[test]
-    fn a_percentage_does_not_fill_the_datas_own_disk_after_a_restart_either() {
+    fn percentage_on_data_disk_is_refused_after_restart() {
         let folder = tempfile::tempdir_in(data_directory()).unwrap();
         let settings = Settings {
             path: folder.path().display().to_string(),
@@ -471,12 +471,12 @@ mod tests {
             ..Settings::current()
         };
         assert!(Plan::new(&settings).is_err());
-        let again = Plan::as_it_was(&settings, 1 << 30, &[400 << 30]);
+        let again = Plan::with_layout(&settings, 1 << 30, &[400 << 30]);
         assert!(again.is_err(), "{again:?}");
     }
 
     #[test]
-    fn a_path_in_the_data_directory_is_warned_of() {
+    fn path_in_data_directory_warns() {
         let warned = |folder: &Path| {
             let settings = Settings {
                 path: folder.join("cache").display().to_string(),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_follows_the_pool_is_laid_out_anew_for_another_pool() {
+    fn changed_pool_rebuilds_cache_that_follows_it() {
         let settings = |size, memory_limit| Settings {
             path: "/a".into(),
             size,
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_one_name() {
+    fn server_name_is_stable() {
         let data = data_directory();
         assert_eq!(owner_identity(&data), owner_identity(&data));
         let name = cache_file_name(&owner_identity(&data));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_is_made_once_however_often_it_is_asked_for() {
+    fn repeated_make_calls_original_once() {
         let made = Cell::new(0);
         let result = guarded(call(&made), |real| {
             assert_eq!((real.make(), real.make()), (-1, -1));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn errno_is_the_calls_whatever_the_rules_do() {
+    fn rules_leave_errno_of_original() {
         let made = Cell::new(0);
         set_errno(libc::EXDEV);
         guarded(call(&made), |real| {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_is_served_leaves_errno_alone() {
+    fn served_read_leaves_errno() {
         let made = Cell::new(0);
         set_errno(libc::EXDEV);
         let result = guarded(call(&made), |_| {

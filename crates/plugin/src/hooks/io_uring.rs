@@ -71,7 +71,7 @@ pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
         let mut left = mask.wrapping_add(1);
         while index != ring.pending_tail && left != 0 {
             let request = &*ring.requests.add((index & mask) as usize);
-            look_at(mode, request);
+            track(mode, request);
             index = index.wrapping_add(1);
             left -= 1;
         }
@@ -80,7 +80,7 @@ pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
 
 /// # Safety
 /// `request` must be one that the server is about to submit.
-unsafe fn look_at(mode: Mode, request: &Request) {
+unsafe fn track(mode: Mode, request: &Request) {
     const REGISTERED_FILE: u8 = 1;
     if request.flags & REGISTERED_FILE != 0 {
         return; // not used for data files
@@ -90,7 +90,7 @@ unsafe fn look_at(mode: Mode, request: &Request) {
     };
     if mode.records() {
         // SAFETY: the caller's promise.
-        unsafe { note(mode, request, file) };
+        unsafe { record(mode, request, file) };
     }
     let length = match request.opcode {
         // SAFETY: the server's own vector.
@@ -113,8 +113,8 @@ unsafe fn look_at(mode: Mode, request: &Request) {
 /// Records a read or a write.
 ///
 /// # Safety
-/// As for [`look_at`].
-unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
+/// As for [`track`].
+unsafe fn record(mode: Mode, request: &Request, file: &'static DataFile) {
     // The server's vectors have one entry.
     let (address, length) = match request.opcode {
         READV | WRITEV => {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_out_of_the_requests() {
+    fn recorded_events_match_requests() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
         let ring = std::sync::Arc::new(coherence::notes::ring::Ring::new(16));
         CORE.notes.note_into(Some(std::sync::Arc::clone(&ring)));
@@ -205,7 +205,7 @@ mod tests {
                 (WRITEV, one, 1),
             ] {
                 let before = ring.next_number();
-                note(mode, &request(opcode, 3, address, length, at), file);
+                record(mode, &request(opcode, 3, address, length, at), file);
                 assert_eq!(ring.next_number(), before + 1, "{opcode}");
             }
             let before = ring.next_number();
@@ -218,7 +218,7 @@ mod tests {
                 (SPLICE, address, 16384),
                 (0, address, 16384),
             ] {
-                note(mode, &request(opcode, 3, address, length, at), file);
+                record(mode, &request(opcode, 3, address, length, at), file);
                 assert_eq!(ring.next_number(), before, "{opcode}");
             }
         }

@@ -74,7 +74,7 @@ unsafe fn around_open(
             if CORE.files.of_descriptor(fd).is_some() {
                 CORE.files.opened_anew(fd);
             }
-            redo_log::opened(fd, name);
+            redo_log::file_opened(fd, name);
             fd
         });
     }
@@ -86,7 +86,7 @@ unsafe fn around_open(
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real.make();
         CORE.files.opened_anew(fd);
-        redo_log::opened(fd, name);
+        redo_log::file_opened(fd, name);
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let followed = stat
             .filter(|stat| stat.is_regular)

@@ -80,7 +80,7 @@ struct Dyn {
 }
 
 /// Maximum number of program segments.
-const MOST_SEGMENTS: usize = 8;
+const MAX_SEGMENTS: usize = 8;
 
 /// A memory range of the program, and its `PF_*` flags.
 #[derive(Clone, Copy, Default)]
@@ -102,7 +102,7 @@ struct Program {
     base: usize,
     dynamic: usize,
     relro: (usize, usize),
-    segments: [Segment; MOST_SEGMENTS],
+    segments: [Segment; MAX_SEGMENTS],
 }
 
 impl Program {
@@ -409,7 +409,7 @@ mod tests {
     extern "C" fn never() {}
 
     #[test]
-    fn nothing_is_patched_when_it_is_refused() {
+    fn refusal_patches_nothing() {
         let imports = [Import {
             names: &["malloc"],
             hook: never as *const () as usize,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_also_holds_variables_stays_writable() {
+    fn page_with_variables_stays_writable() {
         let (relro, small, large) = ((0x1f000, 0x25000), 0x1000, 0x4000);
         let read_only = |start, page| is_read_only(relro, start, page);
         assert!(read_only(0x1f000, small) && read_only(0x24000, small));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_library_exports_is_not_inside() {
+    fn export_of_another_library_is_not_inside() {
         let inside = |symbols: &Symbols| {
             Ok((
                 symbols.inside("fts_open"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_is_redirected_and_the_original_kept() {
+    fn import_is_redirected_and_original_kept() {
         // SAFETY: a plain C call; it also makes the test program import the function.
         let before = unsafe { libc::getppid() };
         let imports = [Import {

@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 use crate::platform::linux::Linux;
 
 /// Interval between two checks.
-const EVERY: Duration = if cfg!(debug_assertions) {
+const CHECK_INTERVAL: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)
 };
 /// The plugin's own contexts are counted shortly after their creation.
-const MOMENT: Duration = Duration::from_millis(20);
+const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
 /// State of the detection.
 pub struct AsyncIo {
@@ -108,7 +108,7 @@ fn uses_libaio() -> Option<bool> {
     if !has_foreign_contexts()? {
         return Some(false);
     }
-    std::thread::sleep(MOMENT);
+    std::thread::sleep(RECHECK_DELAY);
     has_foreign_contexts()
 }
 
@@ -135,18 +135,22 @@ fn uses_io_uring() -> Option<bool> {
 /// Repeats the check periodically.
 #[derive(Default)]
 pub struct Watch {
-    looked: Option<Instant>,
+    checked: Option<Instant>,
     /// InnoDB had started at the last check.
     started: bool,
 }
 
 impl Watch {
     /// Call often while the extension is active. Returns why the server can no longer be tracked, if so.
-    pub fn look(&mut self) -> Option<Refusal> {
-        if self.started && self.looked.is_some_and(|when| when.elapsed() < EVERY) {
+    pub fn check(&mut self) -> Option<Refusal> {
+        if self.started
+            && self
+                .checked
+                .is_some_and(|when| when.elapsed() < CHECK_INTERVAL)
+        {
             return None;
         }
-        self.looked = Some(Instant::now());
+        self.checked = Some(Instant::now());
         // In this order: a started InnoDB has set up its asynchronous I/O.
         self.started = scan::innodb_is_running(&Linux);
         refusal()
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_of_somebody_else_is_noticed() {
+    fn foreign_aio_context_is_detected() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
         assert_eq!(uses_libaio(), Some(false));
         let mut context = 0usize;
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_somebody_else_is_noticed() {
+    fn foreign_io_uring_is_detected() {
         let mut parameters = [0u8; 120];
         // SAFETY: `struct io_uring_params`, which the kernel fills.
         let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };

@@ -23,10 +23,10 @@ use parking_lot::RwLock;
 use crate::platform::server::lookup;
 
 /// Maximum line length, characters: texts name tables, files and rules, and repeat values set by other accounts.
-const LONGEST: usize = 4000;
+const MAX_LINE: usize = 4000;
 
 /// Timeout of [`close`](ErrorLog::close) for messages that MySQL is writing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Writes the plugin's messages. Lock: a leaf, outside of MySQL's log locks. Writers of messages share it.
 pub struct ErrorLog {
@@ -55,13 +55,13 @@ impl ErrorLog {
     pub fn close(&self) {
         self.plugin.store(std::ptr::null_mut(), Ordering::SeqCst);
         // A disk that blocks the log's writer must not block the server's shutdown.
-        drop(self.writing.try_write_for(PATIENCE));
+        drop(self.writing.try_write_for(CLOSE_TIMEOUT));
     }
 
     /// Writes one line to the error log. Never fails, and blocks no longer than the server's own lines.
     pub fn line(&self, level: Level, text: &str) {
         let code = code_of(text);
-        let text = format!("{code}: {}", Untrusted::new(text).cut_at(LONGEST));
+        let text = format!("{code}: {}", Untrusted::new(text).cut_at(MAX_LINE));
         if !self.by_the_server(level, &text) {
             to_standard_error(level, &text);
         }

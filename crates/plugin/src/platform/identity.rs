@@ -10,13 +10,13 @@ use interface::owner;
 #[cfg(test)]
 thread_local! {
     /// Number of look-ups of the data directory by this thread.
-    pub static LOOKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    pub static LOOKUPS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// The server's data directory, canonical.
 pub fn data_directory() -> PathBuf {
     #[cfg(test)]
-    LOOKS.set(LOOKS.get() + 1);
+    LOOKUPS.set(LOOKUPS.get() + 1);
     // Both servers export this array; their working directory is the data directory too.
     // SAFETY: a symbol lookup. The array holds a zero-terminated string from early on.
     let named = unsafe {

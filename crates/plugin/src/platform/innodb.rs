@@ -14,7 +14,7 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 
 const STORAGE_ENGINE: c_int = 1;
 /// Limit on built-in plugins and rows of a table: more than any server has.
-const MAX: usize = 1000;
+const MAX_ITEMS: usize = 1000;
 /// `SHOW_FUNC`, `SHOW_ARRAY` and `SHOW_LONGLONG`, the same in both servers.
 const FUNCTION: c_int = 8;
 const ARRAY: c_int = 7;
@@ -22,7 +22,7 @@ const LONGLONG: c_int = 4;
 /// The status variable of the current LSN, without `Innodb_`: MariaDB, and MySQL since 8.0.30.
 const LSN: [&CStr; 2] = [c"lsn_current", c"redo_log_current_lsn"];
 /// Bytes that a status function may use (`SHOW_VAR_FUNC_BUFF_SIZE` is 1024 in both).
-const ROOM: usize = 4096;
+const BUFFER_BYTES: usize = 4096;
 
 /// The beginning of a descriptor, which both servers share.
 #[repr(C)]
@@ -93,7 +93,7 @@ pub fn lsn() -> Option<u64> {
             kind: 0,
             scope: 0,
         };
-        let mut buffer = [0u64; ROOM / 8];
+        let mut buffer = [0u64; BUFFER_BYTES / 8];
         let null = std::ptr::null_mut();
         if show(null, &mut shown, buffer.as_mut_ptr().cast(), null, 2) != 0
             || shown.kind & 0xff != ARRAY
@@ -101,7 +101,7 @@ pub fn lsn() -> Option<u64> {
             return None;
         }
         let rows = shown.value.cast::<Status>();
-        (0..MAX)
+        (0..MAX_ITEMS)
             .map(|at| &*rows.add(at))
             .take_while(|row| !row.name.is_null())
             .find(|row| row.kind & 0xff == LONGLONG && LSN.contains(&CStr::from_ptr(row.name)))
@@ -138,7 +138,7 @@ unsafe fn in_list(symbol: &CStr) -> Option<*const u8> {
 /// `list` must be a list of pointers that ends with null.
 pub unsafe fn items<T>(list: *const *const T) -> impl Iterator<Item = *const T> {
     // SAFETY: the caller's promise.
-    (0..MAX)
+    (0..MAX_ITEMS)
         .map(move |at| unsafe { *list.add(at) })
         .take_while(|item| !item.is_null())
 }

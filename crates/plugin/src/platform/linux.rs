@@ -37,7 +37,7 @@ impl Os for Linux {
     const HERE: i32 = libc::AT_FDCWD;
 
     fn stat(&self, fd: i32) -> Option<Stat> {
-        fs::fstat(borrowed(fd)?).ok().map(seen)
+        fs::fstat(borrowed(fd)?).ok().map(stat_of)
     }
 
     fn stat_at(&self, directory: i32, path: &CStr) -> Option<Stat> {
@@ -46,7 +46,9 @@ impl Os for Linux {
         } else {
             borrowed(directory)?
         };
-        fs::statat(directory, path, AtFlags::empty()).ok().map(seen)
+        fs::statat(directory, path, AtFlags::empty())
+            .ok()
+            .map(stat_of)
     }
 
     fn pause(&self, time: Duration) {
@@ -89,10 +91,10 @@ impl Os for Linux {
     fn birth(&self, fd: i32) -> Option<u64> {
         let asked = StatxFlags::BTIME;
         let seen = fs::statx(borrowed(fd)?, c"", AtFlags::EMPTY_PATH, asked).ok()?;
-        let is_told = seen.stx_mask & asked.bits() != 0;
+        let has_birth = seen.stx_mask & asked.bits() != 0;
         let seconds = u64::try_from(seen.stx_btime.tv_sec).ok()?;
         let nanoseconds = u64::from(seen.stx_btime.tv_nsec);
-        is_told.then_some(
+        has_birth.then_some(
             seconds
                 .saturating_mul(1_000_000_000)
                 .saturating_add(nanoseconds),
@@ -140,7 +142,7 @@ fn borrowed(fd: i32) -> Option<BorrowedFd<'static>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-fn seen(stat: fs::Stat) -> Stat {
+fn stat_of(stat: fs::Stat) -> Stat {
     Stat {
         inode: (stat.st_dev, stat.st_ino),
         size: stat.st_size,
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_seen_as_it_is() {
+    fn stat_matches_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.ibd");
         std::fs::write(&path, [0; 100]).unwrap();
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_leaves_errno_as_it_was() {
+    fn stat_of_no_file_leaves_errno() {
         set_errno(libc::EXDEV);
         for fd in [-1, i32::MIN, i32::MAX] {
             assert_eq!(Linux.stat(fd), None);

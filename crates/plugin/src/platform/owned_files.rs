@@ -24,11 +24,11 @@ use crate::platform::linux::Linux;
 /// Its name in the data directory.
 const NAME: &str = "bpe.paths";
 /// Maximum size of a list in bytes, and maximum number of former paths.
-const LONGEST: u64 = 64 << 10;
-const MOST_FORMER: usize = 64;
+const MAX_LIST_BYTES: u64 = 64 << 10;
+const MAX_FORMER: usize = 64;
 
 /// Records the files of an opened extension and the directory of the persisted state, and removes files of former settings.
-pub fn note(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
+pub fn update(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
     let data = data.to_path_buf();
     let swept = Linux.spawn("bpe-sweep", move || {
         let former = read(&data).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn note(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
         let stem = identity::stem(&owner);
         for path in former.into_iter().filter(|path| !is_among(path, &now)) {
             match sweep(&path, owner, &stem) {
-                Ok(removed) => removed.iter().for_each(|path| told(path)),
+                Ok(removed) => removed.iter().for_each(|path| log_removed(path)),
                 Err(why) => {
                     Linux.warning(&format!(
                         "'{}' was used by this server under other settings, and may be left there: {why}",
@@ -46,7 +46,7 @@ pub fn note(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
                 }
             }
         }
-        kept.truncate(MOST_FORMER);
+        kept.truncate(MAX_FORMER);
         if let Err(error) = write(&data, &kept) {
             Linux.warning(&format!(
                 "cannot write '{NAME}' in the data directory: {error}; files of these settings are not removed when others are chosen"
@@ -64,7 +64,7 @@ pub fn remove_persisted(owner: OwnerIdentity) {
     for folder in former.iter().filter(|path| path.is_dir()) {
         // The sweep after the next opening reports an error.
         let removed = sweep(folder, owner, &stem).unwrap_or_default();
-        removed.iter().for_each(|path| told(path));
+        removed.iter().for_each(|path| log_removed(path));
     }
 }
 
@@ -73,7 +73,7 @@ pub fn forget() {
     let _ = std::fs::remove_file(identity::data_directory().join(NAME));
 }
 
-fn told(path: &Path) {
+fn log_removed(path: &Path) {
     Linux.note(&format!(
         "'{}' was removed: this server made it under other settings, and uses it no more",
         path.display()
@@ -117,7 +117,10 @@ fn read(data: &Path) -> Option<Vec<PathBuf>> {
     let mut options = File::options();
     let file = options.read(true).custom_flags(flags).open(data.join(NAME));
     let mut bytes = Vec::new();
-    file.ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    file.ok()?
+        .take(MAX_LIST_BYTES)
+        .read_to_end(&mut bytes)
+        .ok()?;
     let lines = bytes.split(|byte| *byte == b'\n');
     let paths = lines.map(|line| PathBuf::from(OsStr::from_bytes(line)));
     Some(paths.filter(|path| path.is_absolute()).collect())
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_read_as_it_was_written() {
+    fn list_survives_write_and_read() {
         let data = tempfile::tempdir().unwrap();
         assert_eq!(read(data.path()), None);
         let paths = [
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_the_same_by_another_name() {
+    fn linked_path_is_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "").unwrap();
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_this_servers_is_removed() {
+    fn only_own_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let owner = OwnerIdentity([7; 16]);
         let foreign = folder.path().join("foreign");

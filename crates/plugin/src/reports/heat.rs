@@ -37,7 +37,7 @@ use crate::tables::table_name;
 /// Time limit of an answer.
 const TIME: Duration = Duration::from_millis(200);
 /// Extents between two checks of the clock.
-const EXTENTS_A_LOOK: u32 = 16;
+const EXTENTS_PER_CHECK: u32 = 16;
 /// Maximum numbers of files in an answer, and of files whose first page is remembered.
 const MAX_FILES: usize = 512;
 const MAX_KNOWN: usize = 100_000;
@@ -199,7 +199,7 @@ fn walk(
         let page = extent << EXTENT_SHIFT;
         // An extent takes at most two bytes a page, and four at its beginning.
         let is_full = list.bytes().len() + 192 > room;
-        let is_late = extent % EXTENTS_A_LOOK == 0 && Instant::now() >= until;
+        let is_late = extent % EXTENTS_PER_CHECK == 0 && Instant::now() >= until;
         if extent > first && (is_full || is_late) {
             return Some((list, pages, Some(page)));
         }

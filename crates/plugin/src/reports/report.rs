@@ -134,8 +134,8 @@ fn suspended(row: &Row, now: Duration) -> Value {
 /// `bpe_report('summary')`.
 pub fn summary() -> Value {
     let totals = totals();
-    control::looked_at();
-    let bypass = BYPASS.shown(&CORE);
+    control::ensure_thread();
+    let bypass = BYPASS.status(&CORE);
     let (state, reason) = control::state();
     let cache = &totals.cache;
     let (kept_out, bytes_kept_out) = kept_out();
@@ -189,8 +189,8 @@ fn recovered() -> Value {
     json!({
         "pages": recovered.pages,
         "dropped": recovered.dropped,
-        "attach_ms": persist::held_up_for(),
-        "after_restart_of_machine": persist::is_of_image(),
+        "attach_ms": persist::start_delay(),
+        "after_restart_of_machine": persist::is_from_snapshot(),
         "trusted": files(recovered.trusted),
         "lost": files(recovered.rejected),
         "left": files(recovered.pending),
@@ -324,9 +324,9 @@ pub fn file_table() -> Value {
 /// The table rules and their effect.
 pub fn rules() -> Value {
     let guard = CORE.switch().active();
-    let files: Vec<tables::OfFile> = known_files(guard.as_deref())
+    let files: Vec<tables::FileFigures> = known_files(guard.as_deref())
         .into_iter()
-        .map(|(file, cached_pages)| tables::OfFile {
+        .map(|(file, cached_pages)| tables::FileFigures {
             table: table_name::of_path(&file.name()),
             hits: file.hits.load(Ordering::Relaxed),
             misses: file.misses.load(Ordering::Relaxed),
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspended_file_and_its_table() {
+    fn suspended_file_names_its_table() {
         let at = Duration::from_secs;
         let mut row = Row {
             file: "./listed/t.ibd".into(),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_from_the_hooks_to_the_answer() {
+    fn recording_reaches_answer_from_hooks() {
         let all = recordings();
         let _turn = crate::platform::process::UNDER_TEST.lock();
         let ring = session(all, "a", Instant::now());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_nobody_drains_ends() {
+    fn undrained_recording_ends() {
         let all = recordings();
         let _turn = crate::platform::process::UNDER_TEST.lock();
         session(all, "c", Instant::now());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
+    fn kill_switch_ends_recording_and_keeps_events() {
         let all = recordings();
         let _turn = crate::platform::process::UNDER_TEST.lock();
         session(all, "d", Instant::now());

@@ -39,7 +39,7 @@ const LISTED_DAMAGED: usize = 1024;
 /// A verification without requests of its client ends automatically after this time.
 pub const LEASE: Duration = Duration::from_secs(10);
 /// Maximum number of simultaneous verifications.
-const MOST: usize = 8;
+const MAX_ACTIVE: usize = 8;
 
 struct Verification {
     name: String,
@@ -168,9 +168,9 @@ impl Verifications {
     fn begin(&self, every: u32) -> Result<Value, String> {
         let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
         let mut under_way = self.now();
-        if under_way.len() >= MOST {
+        if under_way.len() >= MAX_ACTIVE {
             return Err(format!(
-                "{MOST} verifications are under way; try again when one has ended"
+                "{MAX_ACTIVE} verifications are under way; try again when one has ended"
             ));
         }
         under_way.push(Verification {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verification_from_its_beginning_to_its_end() {
+    fn verification_runs_to_its_end() {
         let all = Verifications::new();
         let answer = |argument: &str| all.answer(argument);
         let begun = all.begin(3).unwrap();
@@ -327,13 +327,13 @@ mod tests {
         age();
         assert_eq!(all.under_way(), 0);
 
-        for _ in 0..MOST {
+        for _ in 0..MAX_ACTIVE {
             assert!(all.begin(1).is_ok());
         }
         assert!(all.begin(1).unwrap_err().contains("under way"));
         let one = all.0.lock()[0].name.clone();
         answer(&format!("verify-stop {one}"));
-        assert_eq!(all.under_way(), MOST - 1);
+        assert_eq!(all.under_way(), MAX_ACTIVE - 1);
         all.end_all();
         assert_eq!(all.under_way(), 0);
     }

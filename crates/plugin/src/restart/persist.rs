@@ -6,7 +6,7 @@
 //!
 //! 1. [`begin`] runs while the server initialises the plugin. If the plugin was loaded early and is to be on, it replaces
 //!    the [token](crate::restart::token), recovers persisted files, and starts tracking files.
-//! 2. [`inherits`] and [`hand_over`] run when the extension is opened.
+//! 2. [`take_session`] and [`extension_opened`] run when the extension is opened.
 //! 3. [`End`] and [`end`] run when the plugin ends; [`snapshot::at_end`] runs when the process ends.
 //!
 //! If the plugin is loaded after InnoDB, it starts with an empty cache.
@@ -34,7 +34,7 @@ use crate::restart::{records, redo_log, snapshot};
 use crate::settings::{self, Settings};
 
 /// Timeouts: of the server's start for the recovery, and of its end for writing the staged pages.
-pub const PATIENCE: Duration = snapshot::PATIENCE;
+pub const TIMEOUT: Duration = snapshot::START_TIMEOUT;
 
 /// Starts the recovery when the server starts and the extension is to be on. Returns whether something is recovered: then
 /// files are tracked, and the server should wait briefly for the extension. `early`: InnoDB has not started.
@@ -71,7 +71,7 @@ pub fn is_pending() -> bool {
 }
 
 /// Records how long the recovery delayed the server's start.
-pub fn held_up(time: Duration) {
+pub fn record_start_delay(time: Duration) {
     RESTART.start_delay.store(
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         Ordering::SeqCst,
@@ -79,7 +79,7 @@ pub fn held_up(time: Duration) {
 }
 
 /// Delay of the server's start, milliseconds.
-pub fn held_up_for() -> u64 {
+pub fn start_delay() -> u64 {
     RESTART.start_delay.load(Ordering::SeqCst)
 }
 
@@ -135,29 +135,34 @@ pub fn recovered() -> Recovered {
 ///
 /// # Errors
 /// The reason why it cannot.
-pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
-    if settings::persist_path().is_none() || is_kept() {
+pub fn ensure_records(owner: OwnerIdentity) -> Result<(), String> {
+    if settings::persist_path().is_none() || has_records() {
         return Ok(());
     }
     open(&owner, false).map(|_| ())
 }
 
 /// Returns the session of the cache to recover, once.
-pub fn inherits() -> Option<u64> {
+pub fn take_session() -> Option<u64> {
     let tracked = CORE.switch().mode().follows();
     let session = RESTART.session.swap(0, Ordering::SeqCst);
     Some(session).filter(|&session| session != 0 && tracked)
 }
 
 /// The former layout of the cache to recover, if the settings match: bytes of memory, and of each device.
-pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
+pub fn former_layout(settings: &Settings) -> Option<(u64, Vec<u64>)> {
     CORE.switch()
         .manifest()?
         .remembered(settings.layout_digest())
 }
 
 /// Records that an extension was opened with this layout (bytes of memory, and of each device), for pages of `page` bytes.
-pub fn hand_over(extension: &Extension, settings: &Settings, layout: (u64, &[u64]), page: u32) {
+pub fn extension_opened(
+    extension: &Extension,
+    settings: &Settings,
+    layout: (u64, &[u64]),
+    page: u32,
+) {
     let Some(manifest) = CORE.switch().manifest() else {
         return;
     };
@@ -181,7 +186,7 @@ pub enum End {
     /// The server stops with nothing to persist. The previous process's state stays.
     Untouched,
     /// The server stops, and the extension persists its state.
-    Left,
+    Persisted,
 }
 
 impl End {
@@ -190,7 +195,7 @@ impl End {
         let is_main = rustix::thread::gettid() == rustix::process::getpid();
         match settings::persist_path() {
             _ if !is_main => End::Uninstalled,
-            Some(_) if is_kept() => End::Left,
+            Some(_) if has_records() => End::Persisted,
             Some(_) => End::Untouched,
             None => End::Stopped,
         }
@@ -200,7 +205,7 @@ impl End {
 /// Ends the plugin, after the controller. Writes the staged pages.
 pub fn end(how: End) {
     let guard = CORE.switch().active();
-    if let Some(active) = guard.as_ref().filter(|_| how == End::Left) {
+    if let Some(active) = guard.as_ref().filter(|_| how == End::Persisted) {
         RESTART.is_stopping.store(true, Ordering::SeqCst);
         match CORE.files.drop_changed() {
             0 => {}
@@ -208,7 +213,7 @@ pub fn end(how: End) {
                 "{files} data files were changed by others than the server; their cached pages are dropped"
             )),
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while active.extension.staged_bytes() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -221,12 +226,12 @@ pub fn end(how: End) {
                 ));
             }
         }
-        note(&active.extension);
+        record(&active.extension);
         return snapshot::prepare(identity::owner());
     }
     let owner = identity::owner();
     // The previous process's state stays for the next one, if this process could not or should not use it.
-    let is_used_up = is_kept() && !settings::persisted_file(&owner, "arena").exists();
+    let is_used_up = has_records() && !settings::persisted_file(&owner, "arena").exists();
     if matches!(how, End::Uninstalled | End::Stopped) || is_used_up {
         remove(&owner);
     }
@@ -236,21 +241,21 @@ pub fn end(how: End) {
 }
 
 /// Records what the next process needs. Call periodically.
-pub fn note(extension: &Extension) {
-    redo_log::look_for_log();
+pub fn record(extension: &Extension) {
+    redo_log::search();
     CORE.files.note_pages(extension);
-    note_life();
+    record_alive();
 }
 
 /// Records only that this process is alive.
-pub fn note_life() {
+pub fn record_alive() {
     if let Some(manifest) = CORE.switch().manifest() {
         manifest.note_life(&Linux);
     }
 }
 
 /// Whether this process has a file with records.
-fn is_kept() -> bool {
+fn has_records() -> bool {
     RESTART.records().is_some()
 }
 
@@ -280,7 +285,7 @@ struct DataDirectory {
 
 impl DataDirectory {
     /// Reads the token, and replaces it. Once for each process, before a write is forwarded.
-    fn look() -> DataDirectory {
+    fn open() -> DataDirectory {
         let warn = |why: &str| {
             Linux.warning(&format!(
                 "{why}; what is cached is not kept over a restart of the machine or a remount"
@@ -325,17 +330,17 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     settings::check_persist_path()?;
     let path = settings::persisted_file(owner, "files");
     let file = cache::open_in_memory(&path).map_err(|error| error.to_string())?;
-    records::check_ours(&file).map_err(|error| failed(&path, &error))?;
+    records::check_owner(&file).map_err(|error| failed(&path, &error))?;
     let header = StateHeader::now(owner.0).map_err(|error| failed(&path, &error))?;
     if let Some(manifest) = CORE.switch().manifest() {
         // Records of an earlier installation: the library stays loaded, and so do they.
         snapshot::discard(owner);
-        records::map_again(file, &header, manifest).map_err(|error| failed(&path, &error))?;
+        records::remap(file, &header, manifest).map_err(|error| failed(&path, &error))?;
         manifest.clear();
-        manifest.be_on(DataDirectory::look().superblock);
+        manifest.be_on(DataDirectory::open().superblock);
         return Ok(None);
     }
-    let directory = DataDirectory::look();
+    let directory = DataDirectory::open();
     if recovers && header.is_of_another_version(&file) {
         Linux.note("the cache starts empty: another version of the plugin has left what is cached");
     }
@@ -350,7 +355,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         }
         false => snapshot::restore(owner, &header, &file, directory.token),
     };
-    let headed = file.try_clone().map_err(|error| failed(&path, &error))?;
+    let file_again = file.try_clone().map_err(|error| failed(&path, &error))?;
     let manifest = records::map(file, &header, is_here || restored.is_some());
     let manifest = manifest.map_err(|error| failed(&path, &error))?;
     let session = manifest.session().filter(|_| recovers);
@@ -372,15 +377,15 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     if let Some(restored) = &restored {
         // A process that dies before this has persisted nothing of this start.
         let written = match restored.is_proven {
-            true => records::name_log(&headed, &restored.redo),
+            true => records::name_log(&file_again, &restored.redo),
             false => Ok(()),
         };
-        if let Err(error) = written.and_then(|()| headed.write_all_at(&header.bytes(), 0)) {
+        if let Err(error) = written.and_then(|()| file_again.write_all_at(&header.bytes(), 0)) {
             manifest.clear();
             return Err(failed(&path, &error));
         }
     }
-    if let Ok(Some(folder)) = records::named_log(&headed)
+    if let Ok(Some(folder)) = records::named_log(&file_again)
         && recovers
     {
         redo_log::withhold_until(folder);
@@ -392,19 +397,19 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         manifest.be_on(directory.superblock);
         redo_log::release();
     }
-    let is_of_image = restored.is_some() && session.is_some();
+    let is_from_snapshot = restored.is_some() && session.is_some();
     RESTART
         .is_from_snapshot
-        .store(is_of_image, Ordering::SeqCst);
+        .store(is_from_snapshot, Ordering::SeqCst);
     let process = rustix::process::getpid().as_raw_nonzero().get();
     RESTART.process.store(process, Ordering::SeqCst);
     CORE.switch().keep(manifest);
-    snapshot::watch_the_end();
+    snapshot::register_exit_handler();
     Ok(session.map(|session| (session, found.recovery())))
 }
 
 /// Whether the recovered state was persisted before a machine restart or a remount.
-pub fn is_of_image() -> bool {
+pub fn is_from_snapshot() -> bool {
     RESTART.is_from_snapshot.load(Ordering::SeqCst)
 }
 
@@ -418,7 +423,7 @@ mod tests {
 
     /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library and the records stay loaded.
     #[test]
-    fn records_and_the_file_that_grows_with_them_are_the_same_after_a_second_installation() {
+    fn second_installation_maps_the_new_records() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
         settings::keep_in_tests(Some(settings::DEFAULT_PERSIST_PATH));
         begin(true);

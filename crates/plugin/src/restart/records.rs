@@ -69,7 +69,7 @@ pub fn clear_log_name() {
 }
 
 /// Fails if another program wrote the file.
-pub fn check_ours(file: &File) -> io::Result<()> {
+pub fn check_owner(file: &File) -> io::Result<()> {
     let mut begins = [0; size_of::<u64>()];
     let read = file.read_at(&mut begins, 0)?;
     if read == begins.len()
@@ -120,7 +120,7 @@ fn make(file: &File, header: &StateHeader, room: usize) -> io::Result<()> {
 }
 
 /// Maps a new file in place of this process's records.
-pub fn map_again(file: File, header: &StateHeader, manifest: &Manifest) -> io::Result<()> {
+pub fn remap(file: File, header: &StateHeader, manifest: &Manifest) -> io::Result<()> {
     make(&file, header, manifest.room())?;
     let start = std::ptr::from_ref(manifest.head()).cast_mut().cast();
     // SAFETY: replaces the whole mapping by one with at least as many accessible bytes. Its words are atomic, and may have

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_newest_checkpoint_counts_around_the_end() {
+    fn digest_covers_redo_behind_newest_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         // The newest checkpoint is 4 KiB before the end, in the third round.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_that_is_not_understood_there_is_no_fence() {
+    fn unknown_log_format_has_no_fence() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         assert!(of(folder).unwrap_err().starts_with("no redo log"));
@@ -233,7 +233,7 @@ mod tests {
 
     /// The bytes alone do not prove it: they may have been overwritten and restored.
     #[test]
-    fn a_log_that_was_written_to_is_another_one() {
+    fn written_log_has_another_fence() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let file = mariadb(folder, 0x5068_7973, [20000, 0]);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_is_told_by_the_names_of_open_files() {
+    fn open_file_names_give_log_directory() {
         let of = |path: &'static str| folder_of(Path::new(path)).and_then(Path::to_str);
         assert_eq!(of("/data/ib_logfile0"), Some("/data"));
         assert_eq!(of("/log/#innodb_redo/#ib_redo12"), Some("/log"));

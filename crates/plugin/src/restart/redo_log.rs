@@ -43,7 +43,7 @@ fn find() -> Option<&'static Path> {
 /// Withholds serving, until [`release`].
 pub fn withhold() {
     CORE.files.recoveries.withhold();
-    BYPASS.again(&CORE);
+    BYPASS.reapply(&CORE);
 }
 
 /// Withholds serving until InnoDB has opened its log in this directory.
@@ -59,7 +59,7 @@ pub fn is_withheld() -> bool {
 
 /// Call when the server has opened a file under this name.
 #[inline]
-pub fn opened(fd: i32, name: &[u8]) {
+pub fn file_opened(fd: i32, name: &[u8]) {
     if fd >= 0 && RESTART.redo_log.get().is_none() && redo_fence::is_name(name) {
         let path = Linux.path_of(fd).map(OsString::from_vec);
         if let Some(folder) = path
@@ -68,18 +68,18 @@ pub fn opened(fd: i32, name: &[u8]) {
             .and_then(redo_fence::folder_of)
         {
             let _ = RESTART.redo_log.set(folder.to_path_buf());
-            log_is_in(folder);
+            found_in(folder);
         }
     }
 }
 
 /// Call when the log's directory is known. An image proves nothing about another log.
-fn log_is_in(folder: &Path) {
+fn found_in(folder: &Path) {
     if RESTART.is_redo_log_known.swap(true, Ordering::SeqCst) {
         return;
     }
-    if let Some(fenced) = RESTART.required_redo_log.get()
-        && fenced != folder
+    if let Some(required) = RESTART.required_redo_log.get()
+        && required != folder
     {
         reject();
     }
@@ -94,12 +94,12 @@ fn reject() {
 }
 
 /// Finds the log while InnoDB runs, if its opening was not seen.
-pub fn look_for_log() {
-    let since = RESTART.search_began.get_or_init(Instant::now);
+pub fn search() {
+    let began = RESTART.search_began.get_or_init(Instant::now);
     if let Some(folder) = find() {
-        log_is_in(folder);
+        found_in(folder);
     } else if is_withheld()
-        && since.elapsed() > LOG_TIMEOUT
+        && began.elapsed() > LOG_TIMEOUT
         && scan::innodb_is_running(&Linux)
         && !RESTART.is_redo_log_known.swap(true, Ordering::SeqCst)
         && RESTART.required_redo_log.get().is_some()
@@ -128,6 +128,6 @@ pub fn release() {
     CORE.files.recoveries.release();
     // A stopping server must not serve again.
     if !RESTART.is_stopping.load(Ordering::SeqCst) {
-        BYPASS.again(&CORE);
+        BYPASS.reapply(&CORE);
     }
 }

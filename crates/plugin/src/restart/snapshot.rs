@@ -7,8 +7,8 @@
 //!    to memory, and invalidates it before anything of it is trusted. So each image is used once.
 //! 3. [`discard`] runs when an image is known to be useless.
 //!
-//! A separate thread does this work, since the disk may hang. The server stops waiting for it after [`LONGEST_END`] or
-//! [`PATIENCE`]. (The kernel does not end a process with an I/O request in flight, so a disk known to hang gets no
+//! A separate thread does this work, since the disk may hang. The server stops waiting for it after [`END_TIMEOUT`] or
+//! [`START_TIMEOUT`]. (The kernel does not end a process with an I/O request in flight, so a disk known to hang gets no
 //! requests.) An image that is left behind and found later is useless: its fence no longer matches InnoDB's redo log.
 
 mod file;
@@ -34,17 +34,17 @@ use crate::restart::state::{RESTART, ShutdownSnapshot};
 use crate::restart::state_header::{STATE_HEADER_BYTES, StateHeader};
 use crate::restart::token::{Token, TokenFile};
 use crate::settings;
-use file::{Head, Image, Refused};
+use file::{Head, Refused, Snapshot};
 
 /// Timeout of the server's start for the image.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const START_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval and number of the checks whether the clock has advanced by a tick.
 const TICK: Duration = Duration::from_millis(1);
 const MAX_TICKS: u32 = 200;
 /// Timeout of the server's end for the image. After it there is no image.
-const LONGEST_END: Duration = Duration::from_secs(5);
-/// Part of [`LONGEST_END`] for the cache's writes in flight.
-const LONGEST_REST: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Part of [`END_TIMEOUT`] for the cache's writes in flight.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The server stops and persists its cache. At its very end, [`at_end`] writes the image.
 pub fn prepare(owner: OwnerIdentity) {
@@ -61,7 +61,7 @@ pub fn prepare(owner: OwnerIdentity) {
 }
 
 /// Registers [`at_end`] for the end of the process. Once for each process.
-pub fn watch_the_end() {
+pub fn register_exit_handler() {
     extern "C" fn ends() {
         let _ = std::panic::catch_unwind(at_end);
     }
@@ -82,7 +82,7 @@ pub fn at_end() {
         return;
     };
     let began = Instant::now();
-    let left = within(LONGEST_END, move || snapshot.write());
+    let left = run_with_timeout(END_TIMEOUT, move || snapshot.write());
     let why = match left {
         Some(Ok(bytes)) => {
             let took = began.elapsed().as_millis();
@@ -106,7 +106,7 @@ impl ShutdownSnapshot {
         let token = stop_cleanly()?;
         let redo = redo_log::directory().ok_or("it was not seen where InnoDB has its redo log")?;
         let fence = redo_fence::of(redo)?;
-        let frozen = active.extension.freeze(LONGEST_REST);
+        let frozen = active.extension.freeze(FREEZE_TIMEOUT);
         let frozen = frozen.ok_or("a cache disk does not answer")?;
         for path in &frozen.devices {
             let device = cache::open_own(path).map_err(|error| error.to_string())?;
@@ -129,11 +129,11 @@ impl ShutdownSnapshot {
             parts: parts.map_err(|error| error.to_string())?,
             number: frozen.session ^ CORE.os().since_boot() as u64,
         };
-        file::write(&self.image(), &head, [&records, &frozen.arena])
+        file::write(&self.path(), &head, [&records, &frozen.arena])
     }
 
-    fn image(&self) -> PathBuf {
-        image_at(&self.place, &OwnerIdentity(self.header.owner))
+    fn path(&self) -> PathBuf {
+        snapshot_path(&self.place, &OwnerIdentity(self.header.owner))
     }
 }
 
@@ -162,7 +162,7 @@ fn stop_cleanly() -> Result<Token, String> {
 }
 
 /// Returns the path of the server's image, from its first cache file or the directory of that file. Accesses the disk.
-fn image_at(first: &Path, owner: &OwnerIdentity) -> PathBuf {
+fn snapshot_path(first: &Path, owner: &OwnerIdentity) -> PathBuf {
     let folder = match first.parent() {
         Some(parent) if !first.is_dir() => parent,
         _ => first,
@@ -175,7 +175,7 @@ fn data_device() -> Option<u64> {
 }
 
 /// Runs a function that may block on a disk. `None` if it takes longer than `limit`.
-fn within<T: Send + 'static>(
+fn run_with_timeout<T: Send + 'static>(
     limit: Duration,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -193,7 +193,9 @@ fn within<T: Send + 'static>(
 pub fn discard(owner: &OwnerIdentity) {
     if let Some(first) = settings::first_path() {
         let owner = *owner;
-        let discarded = within(PATIENCE, move || file::discard(&image_at(&first, &owner)));
+        let discarded = run_with_timeout(START_TIMEOUT, move || {
+            file::discard(&snapshot_path(&first, &owner))
+        });
         if let Some(Err(why)) = discarded {
             Linux.warning(&format!("an image of what was cached may be left: {why}"));
         }
@@ -201,12 +203,12 @@ pub fn discard(owner: &OwnerIdentity) {
 }
 
 /// Destination of a restored image. A thread whose destination was taken away stops writing.
-struct Target {
+struct Destination {
     records: File,
     arena: Option<File>,
 }
 
-type Shared = Arc<Mutex<Option<Target>>>;
+type Shared = Arc<Mutex<Option<Destination>>>;
 
 /// Copies this server's image to memory, if there is one, and removes it. `records` are locked, and get no state header. `token` is
 /// the token of the data directory before this start replaced it.
@@ -218,14 +220,14 @@ pub fn restore(
 ) -> Option<Restored> {
     let first = settings::first_path()?;
     let (arena, of) = (settings::persisted_file(owner, "arena"), *owner);
-    let path = move || image_at(&first, &of);
+    let path = move || snapshot_path(&first, &of);
     let proof = Proof {
         token,
         fence: redo_fence::of,
     };
-    match take(path, *header, arena, records, proof) {
-        Ok(taken) => {
-            let (head, is_proven) = taken?;
+    match load(path, *header, arena, records, proof) {
+        Ok(loaded) => {
+            let (head, is_proven) = loaded?;
             if let Err(why) = &is_proven {
                 Linux.warning(&format!(
                     "what was cached is only listed, and loaded anew: {why}"
@@ -264,37 +266,37 @@ pub struct Restored {
 }
 
 /// The head of the copied image, and the reason if the image proves nothing.
-type Taken = (Head, Result<(), String>);
+type Loaded = (Head, Result<(), String>);
 
 /// Copies the whole image, or nothing.
-fn take(
+fn load(
     path: impl FnOnce() -> PathBuf + Send + 'static,
     header: StateHeader,
     arena: PathBuf,
     records: &File,
     proof: Proof<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
-) -> Result<Option<Taken>, String> {
-    let target = Target {
+) -> Result<Option<Loaded>, String> {
+    let destination = Destination {
         records: records.try_clone().map_err(|error| error.to_string())?,
         arena: None,
     };
-    let target: Shared = Arc::new(Mutex::new(Some(target)));
+    let destination: Shared = Arc::new(Mutex::new(Some(destination)));
     let copied = {
-        let (target, arena) = (Arc::clone(&target), arena.clone());
-        within(PATIENCE, move || {
-            copy(&path(), &header, &arena, &target, proof)
+        let (destination, arena) = (Arc::clone(&destination), arena.clone());
+        run_with_timeout(START_TIMEOUT, move || {
+            copy(&path(), &header, &arena, &destination, proof)
         })
     };
     // Taking the destination also drops its locks.
-    let target = target.lock().take();
+    let destination = destination.lock().take();
     let why = match copied {
-        Some(Ok(taken)) => return Ok(Some(taken)),
+        Some(Ok(loaded)) => return Ok(Some(loaded)),
         Some(Err(Refused::Absent)) => return Ok(None),
         Some(Err(Refused::Useless(why) | Refused::Failed(why))) => why,
         None => "the cache disk has not answered in time".into(),
     };
     let _ = records.set_len(0);
-    if let Some(copy) = target.and_then(|target| target.arena) {
+    if let Some(copy) = destination.and_then(|destination| destination.arena) {
         let _ = copy.set_len(0);
         let _ = std::fs::remove_file(&arena);
     }
@@ -305,15 +307,15 @@ fn copy(
     path: &Path,
     header: &StateHeader,
     arena: &Path,
-    target: &Shared,
+    destination: &Shared,
     proof: Proof<impl FnOnce(&Path) -> Result<Fence, String>>,
-) -> Result<Taken, Refused> {
+) -> Result<Loaded, Refused> {
     // After a timeout InnoDB may be using its log. Reading and closing the log would then release InnoDB's locks.
-    let fence = |redo: &Path| match target.lock().is_some() {
+    let fence = |redo: &Path| match destination.lock().is_some() {
         true => (proof.fence)(redo),
         false => Err("it took too long".into()),
     };
-    let image = match Image::open(path).and_then(|image| is_ours(image, header)) {
+    let snapshot = match Snapshot::open(path).and_then(|snapshot| is_ours(snapshot, header)) {
         Err(why @ (Refused::Useless(_) | Refused::Absent)) => {
             // Also removes an unfinished image.
             let _ = file::discard(path);
@@ -321,11 +323,11 @@ fn copy(
         }
         other => other?,
     };
-    let is_proven = prove(image.head(), proof.token, fence);
-    let copied = fill(&image, header, arena, target);
-    let head = image.head().clone();
+    let is_proven = prove(snapshot.head(), proof.token, fence);
+    let copied = fill(&snapshot, header, arena, destination);
+    let head = snapshot.head().clone();
     // Invalidates the image before anything of it is trusted, even if the copy failed.
-    match (image.discard(), copied) {
+    match (snapshot.discard(), copied) {
         (_, Err(why)) => Err(why),
         (Err(error), Ok(())) => Err(Refused::Failed(format!(
             "it cannot be made invalid: {error}"
@@ -334,23 +336,28 @@ fn copy(
     }
 }
 
-fn fill(image: &Image, header: &StateHeader, arena: &Path, target: &Shared) -> Result<(), Refused> {
+fn fill(
+    snapshot: &Snapshot,
+    header: &StateHeader,
+    arena: &Path,
+    destination: &Shared,
+) -> Result<(), Refused> {
     let gone = || io::Error::other("it took too long");
     {
         // Held while the arena is opened: after a timeout, `take` also drops the lock of the arena.
-        let mut target = target.lock();
-        let target = target.as_mut().ok_or_else(gone)?;
+        let mut destination = destination.lock();
+        let destination = destination.as_mut().ok_or_else(gone)?;
         let arena = cache::open_in_memory(arena)?;
-        target.records.set_len(0)?;
+        destination.records.set_len(0)?;
         arena.set_len(0)?;
-        target.arena = Some(arena);
+        destination.arena = Some(arena);
     }
-    image.read(|part, at, block| {
-        let target = target.lock();
-        let target = target.as_ref().ok_or_else(gone)?;
+    snapshot.read(|part, at, block| {
+        let destination = destination.lock();
+        let destination = destination.as_ref().ok_or_else(gone)?;
         let file = match part {
-            0 => Some(&target.records),
-            _ => target.arena.as_ref(),
+            0 => Some(&destination.records),
+            _ => destination.arena.as_ref(),
         };
         let file = file.ok_or_else(gone)?;
         if (part, at) != (0, 0) {
@@ -360,32 +367,32 @@ fn fill(image: &Image, header: &StateHeader, arena: &Path, target: &Shared) -> R
         let (was, rest) = block
             .split_at_checked(STATE_HEADER_BYTES)
             .ok_or_else(gone)?;
-        if was != header.of_boot(image.head().boot).bytes() {
+        if was != header.of_boot(snapshot.head().boot).bytes() {
             return Err(io::Error::other("another version has written it"));
         }
         file.write_all_at(rest, STATE_HEADER_BYTES as u64)
     })
 }
 
-fn is_ours(image: Image, header: &StateHeader) -> Result<Image, Refused> {
-    match image.head().owner == header.owner {
-        true => Ok(image),
+fn is_ours(snapshot: Snapshot, header: &StateHeader) -> Result<Snapshot, Refused> {
+    match snapshot.head().owner == header.owner {
+        true => Ok(snapshot),
         false => Err(Refused::Failed("it is another server's".into())),
     }
 }
 
 /// Checks that data directory and redo log are as the stop that wrote the image has left them.
 fn prove(
-    image: &Head,
+    snapshot: &Head,
     token: Option<Token>,
     fence: impl FnOnce(&Path) -> Result<Fence, String>,
 ) -> Result<(), String> {
-    if token != Some(image.token) && !coherence::left_out!("token") {
+    if token != Some(snapshot.token) && !coherence::left_out!("token") {
         return Err("the data directory is not as the server's stop has left it".into());
     }
-    match fence(&image.redo)? {
+    match fence(&snapshot.redo)? {
         _ if coherence::left_out!("fence") => Ok(()),
-        fence if fence == [0; 4] || image.fence != fence => {
+        fence if fence == [0; 4] || snapshot.fence != fence => {
             Err("InnoDB has run without it since".into())
         }
         _ => Ok(()),

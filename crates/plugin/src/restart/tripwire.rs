@@ -18,53 +18,53 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Result of the check. The fields are independent of each other.
 pub struct Tripwire {
-    looked_at: AtomicU64,
+    checked_at: AtomicU64,
     /// InnoDB's LSN, and its required minimum; 0: no violation.
     lsn: AtomicU64,
-    least: AtomicU64,
-    is_told: AtomicBool,
+    min_lsn: AtomicU64,
+    is_reported: AtomicBool,
 }
 
 impl Tripwire {
     pub(crate) const fn new() -> Tripwire {
         Tripwire {
-            looked_at: AtomicU64::new(0),
+            checked_at: AtomicU64::new(0),
             lsn: AtomicU64::new(0),
-            least: AtomicU64::new(0),
-            is_told: AtomicBool::new(false),
+            min_lsn: AtomicU64::new(0),
+            is_reported: AtomicBool::new(false),
         }
     }
 
     /// Compares both, if the last comparison is old enough. Call from a session's thread.
-    pub fn look<O: Os>(&self, core: &Core<O>) {
+    pub fn check<O: Os>(&self, core: &Core<O>) {
         let now = core.os().running().as_millis() as u64;
-        let last = self.looked_at.load(Ordering::SeqCst);
+        let last = self.checked_at.load(Ordering::SeqCst);
         if last != 0 && now.saturating_sub(last) < INTERVAL.as_millis() as u64 {
             return;
         }
-        self.looked_at.store(now, Ordering::SeqCst);
+        self.checked_at.store(now, Ordering::SeqCst);
         // The minimum first: InnoDB's LSN only grows.
-        let least = core.files.recoveries.least_lsn();
-        if least == 0 || core.switch().active().is_none() {
+        let min_lsn = core.files.recoveries.least_lsn();
+        if min_lsn == 0 || core.switch().active().is_none() {
             return;
         }
         if let Some(lsn) = innodb::lsn()
-            && lsn < least
+            && lsn < min_lsn
         {
             self.lsn.store(lsn, Ordering::SeqCst);
-            self.least.store(least, Ordering::SeqCst);
+            self.min_lsn.store(min_lsn, Ordering::SeqCst);
         }
     }
 
     /// Returns the reason to empty the cache, once.
     pub fn take(&self, suspensions: &Suspensions) -> Option<String> {
-        let least = self.least.load(Ordering::SeqCst);
-        if least == 0 || self.is_told.swap(true, Ordering::SeqCst) {
+        let min_lsn = self.min_lsn.load(Ordering::SeqCst);
+        if min_lsn == 0 || self.is_reported.swap(true, Ordering::SeqCst) {
             return None;
         }
         suspensions.suspect();
         Some(format!(
-            "InnoDB's LSN is {}, and a page of the cache or of the server before has {least}: the data files are older than the cache",
+            "InnoDB's LSN is {}, and a page of the cache or of the server before has {min_lsn}: the data files are older than the cache",
             self.lsn.load(Ordering::SeqCst)
         ))
     }

@@ -3,7 +3,7 @@
 //! | actor | action |
 //! |---|---|
 //! | a client, or the configuration | sets `bpe_bypass`: it takes effect at once, and the timeout restarts |
-//! | the controller's thread, and status queries | end bypass when the timeout has expired ([`Bypassing::look`]) |
+//! | the controller's thread, and status queries | end bypass when the timeout has expired ([`BypassState::expire`]) |
 //!
 //! With a timeout, every `SET` of `bpe_bypass`, also to OFF, begins a comparison. Until the timeout expires there is a
 //! control group, and reads are timed. A change of the timeout while nothing is bypassed ends the comparison. Without a
@@ -24,9 +24,9 @@ use coherence::switch::Bypass;
 use parking_lot::Mutex;
 
 /// Maximum of `bpe_bypass_timeout`, seconds.
-pub const LONGEST: u64 = 86_400;
+pub const MAX_TIMEOUT: u64 = 86_400;
 
-pub struct Bypassing {
+pub struct BypassState {
     /// Behind `bpe_bypass`, an index into the names of [`Bypass::ALL`].
     pub bypass: AtomicU64,
     /// Behind `bpe_bypass_timeout`: seconds; 0: no timeout.
@@ -35,7 +35,7 @@ pub struct Bypassing {
 }
 
 /// The bypass of this server.
-pub static BYPASS: Bypassing = Bypassing::new();
+pub static BYPASS: BypassState = BypassState::new();
 
 struct Since {
     /// When a client last set bypass, by [`Os::running`]; `None` after the timeout has expired.
@@ -53,7 +53,7 @@ struct Began {
 
 /// Values for status.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct BypassStatus {
     pub bypass: Bypass,
     /// Since it began; 0 without bypass.
     pub seconds: u64,
@@ -72,10 +72,10 @@ enum By {
     Time,
 }
 
-impl Bypassing {
+impl BypassState {
     /// The defaults of the variables.
-    pub(crate) const fn new() -> Bypassing {
-        Bypassing {
+    pub(crate) const fn new() -> BypassState {
+        BypassState {
             bypass: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
             since: Mutex::new(Since {
@@ -124,7 +124,7 @@ impl Bypassing {
     }
 
     /// Ends bypass and comparison if their time is over.
-    pub fn look<O: Os>(&self, core: &Core<O>) {
+    pub fn expire<O: Os>(&self, core: &Core<O>) {
         if self.timeout().is_some() {
             self.change(core, By::Time, Bypass::Off);
         }
@@ -157,13 +157,13 @@ impl Bypassing {
             });
         }
         drop(since);
-        if let Some(line) = told(was, to, by, now, timeout) {
+        if let Some(line) = log_line(was, to, by, now, timeout) {
             core.os().note(&line);
         }
     }
 
     /// Call after serving was withheld or released.
-    pub fn again<O: Os>(&self, core: &Core<O>) {
+    pub fn reapply<O: Os>(&self, core: &Core<O>) {
         self.apply(core, &self.since.lock());
     }
 
@@ -180,8 +180,8 @@ impl Bypassing {
         since.set.is_some() && self.timeout().is_some()
     }
 
-    pub fn shown<O: Os>(&self, core: &Core<O>) -> Shown {
-        self.look(core);
+    pub fn status<O: Os>(&self, core: &Core<O>) -> BypassStatus {
+        self.expire(core);
         let now = core.os().running();
         let (epoch, dropped) = dropped(core);
         let since = self.since.lock();
@@ -189,7 +189,7 @@ impl Bypassing {
         let left = since.set.zip(self.timeout());
         let left = left.map(|(set, timeout)| (set + timeout).saturating_sub(now));
         let began = since.began.as_ref();
-        Shown {
+        BypassStatus {
             bypass,
             seconds: began.map_or(0, |began| now.saturating_sub(began.at).as_secs()),
             left: left.map(|left| left.as_millis().div_ceil(1000) as u64),
@@ -210,7 +210,7 @@ fn dropped<O: Os>(core: &Core<O>) -> (u32, u64) {
 }
 
 /// Returns the line for the error log. `was`: the previous bypass, and when it began.
-fn told(
+fn log_line(
     was: Option<(Bypass, Duration)>,
     is: Bypass,
     by: By,
@@ -266,8 +266,8 @@ mod tests {
             .fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    fn shown(of: &Bypassing) -> (Bypass, Option<u64>, bool) {
-        let shown = of.shown(&CORE);
+    fn shown(of: &BypassState) -> (Bypass, Option<u64>, bool) {
+        let shown = of.status(&CORE);
         let wanted = Bypass::ALL[of.bypass.load(Ordering::SeqCst) as usize];
         assert_eq!(wanted, shown.bypass, "the variable tells what counts");
         (shown.bypass, shown.left, shown.compares)
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn bypass_and_comparison_end_after_the_last_setting() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
-        let of = Bypassing::new();
+        let of = BypassState::new();
         of.set(&CORE, Bypass::On);
         pass(Duration::from_secs(100_000));
         assert_eq!(
@@ -284,7 +284,7 @@ mod tests {
             (Bypass::On, None, false),
             "without a timeout it stays"
         );
-        assert!(of.shown(&CORE).seconds >= 100_000);
+        assert!(of.status(&CORE).seconds >= 100_000);
         of.set(&CORE, Bypass::On);
         of.set_timeout(&CORE, 60);
         assert!(matches!(shown(&of), (Bypass::On, Some(55..=60), true)));
@@ -297,7 +297,7 @@ mod tests {
         );
         pass(Duration::from_secs(25));
         assert_eq!(shown(&of), (Bypass::Off, None, false));
-        assert_eq!(of.shown(&CORE).seconds, 0);
+        assert_eq!(of.status(&CORE).seconds, 0);
         // Serving in between, as in a comparison: the control group also ends if no further change follows.
         of.set(&CORE, Bypass::Refill);
         of.set(&CORE, Bypass::Off);
@@ -321,9 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn the_log_says_what_begins_and_who_ended_it() {
+    fn log_names_begin_and_cause_of_end() {
         let second = Duration::from_secs(1);
-        let line = |was, is, by| told(was, is, by, 30 * second, Some(60 * second));
+        let line = |was, is, by| log_line(was, is, by, 30 * second, Some(60 * second));
         let has = |line: Option<String>, text| line.is_some_and(|line| line.contains(text));
         let on = Some((Bypass::On, 20 * second));
         assert!(has(line(None, Bypass::On, By::Client), "begins"));

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_does_not_lie_in_memory_of_the_server() {
+    fn path_is_copied_from_server_memory() {
         let mut of_the_server = CString::new("/fast:/faster").unwrap().into_bytes_with_nul();
         VALUES
             .path

@@ -28,11 +28,11 @@ use crate::settings;
 use table_name::TableName;
 
 /// Maximum number of unused rules that a warning names.
-const MOST_WARNED: usize = 5;
+const MAX_WARNED: usize = 5;
 
 /// The rules, and the group of each one's pages.
 #[derive(Default)]
-struct Book {
+struct RuleBook {
     rules: Rules,
     /// One group for each rule, in order.
     groups: Vec<Group>,
@@ -42,7 +42,7 @@ struct Book {
 pub struct Tables {
     /// Behind `bpe_tables`; as [`settings::VALUES.path`].
     pub text: AtomicPtr<c_char>,
-    now: Mutex<Option<Arc<Book>>>,
+    now: Mutex<Option<Arc<RuleBook>>>,
     /// The error in the option file's value, if it was not applied.
     wrong: Mutex<Option<String>>,
 }
@@ -59,7 +59,7 @@ impl Tables {
         }
     }
 
-    fn book(&self) -> Arc<Book> {
+    fn book(&self) -> Arc<RuleBook> {
         self.now.lock().clone().unwrap_or_default()
     }
 }
@@ -70,9 +70,9 @@ impl Default for Tables {
     }
 }
 
-impl Book {
+impl RuleBook {
     /// A limit for the same pattern keeps its group. A new limit gets a group that no previous rule had, while there are any.
-    fn new(rules: Rules, before: &Book) -> Book {
+    fn new(rules: Rules, before: &RuleBook) -> RuleBook {
         let mut taken = [false; Group::COUNT];
         let known = |pattern: &interface::tables::Pattern| {
             let mut pairs = before.rules.iter().zip(&before.groups);
@@ -103,7 +103,7 @@ impl Book {
             // There are as many groups as rules with limits.
             .map(Option::unwrap_or_default)
             .collect();
-        Book { rules, groups }
+        RuleBook { rules, groups }
     }
 
     fn treatment_of(&self, table: Option<&TableName>) -> Treatment {
@@ -135,14 +135,14 @@ impl Book {
     }
 
     /// Whether the previous rules preferred one of these files, given by path, and these do not.
-    fn takes_preference(&self, before: &Book, mut paths: impl Iterator<Item = String>) -> bool {
+    fn takes_preference(&self, before: &RuleBook, mut paths: impl Iterator<Item = String>) -> bool {
         paths.any(|path| {
             let table = table_name::of_path(&path);
             before.prefers(table.as_ref()) && !self.prefers(table.as_ref())
         })
     }
 
-    fn tell(&self, extension: &Extension) {
+    fn apply_groups(&self, extension: &Extension) {
         let (used, limits) = self.groups();
         if let Err(error) = extension.set_groups(&used, &limits) {
             Linux.warning(&format!(
@@ -152,7 +152,7 @@ impl Book {
     }
 }
 
-impl Judge for Book {
+impl Judge for RuleBook {
     fn treatment(&self, name: &str) -> Treatment {
         self.treatment_of(table_name::of_path(name).as_ref())
     }
@@ -177,7 +177,7 @@ fn folds() -> bool {
 }
 
 /// Figures of one file, for the report of the rules.
-pub struct OfFile {
+pub struct FileFigures {
     pub table: Option<TableName>,
     pub hits: u64,
     pub misses: u64,
@@ -210,10 +210,10 @@ impl Tables {
             .filter(fits_none)
             .map(ToString::to_string)
             .collect();
-        let more = unused.len().saturating_sub(MOST_WARNED);
+        let more = unused.len().saturating_sub(MAX_WARNED);
         let mut said: Vec<String> = unused
         .into_iter()
-        .take(MOST_WARNED)
+        .take(MAX_WARNED)
         .map(|rule| {
             format!(
                 "{rule} fits no table that the server has open now; it will count when there is one"
@@ -229,7 +229,7 @@ impl Tables {
     }
 
     /// Applies the current value of `bpe_tables`. It was checked, or is from an option file at the server's start.
-    pub fn follow(&self, core: &'static Core<Linux>) {
+    pub fn apply(&self, core: &'static Core<Linux>) {
         let text = settings::text_of(&self.text);
         let parsed = Rules::parse(&text, folds());
         let wrong = parsed.as_ref().err().cloned();
@@ -241,7 +241,7 @@ impl Tables {
         *self.wrong.lock() = wrong;
         let mut now = self.now.lock();
         let before = now.clone().unwrap_or_default();
-        let book = Arc::new(Book::new(parsed.unwrap_or_default(), &before));
+        let book = Arc::new(RuleBook::new(parsed.unwrap_or_default(), &before));
         *now = Some(Arc::clone(&book));
         core.files
             .judge_by((!book.rules.is_empty()).then(|| Arc::clone(&book) as Arc<dyn Judge>));
@@ -251,7 +251,7 @@ impl Tables {
             let mut paths = core.files.all().into_iter().map(|file| file.name());
             let prefers_less = book.takes_preference(&before, &mut paths);
             let stays = |number: usize| {
-                let of = |book: &Book| {
+                let of = |book: &RuleBook| {
                     let mut pairs = book.rules.iter().zip(&book.groups);
                     pairs
                         .find(|(_, group)| group.number() == number)
@@ -267,13 +267,13 @@ impl Tables {
                 *used &= stays(number);
             }
             let _ = active.extension.set_groups(&used, &limits);
-            book.tell(&active.extension);
+            book.apply_groups(&active.extension);
         }
     }
 
     /// Sends the groups to an extension that starts, or continues with other settings.
     pub fn adjust(&self, extension: &Extension) {
-        self.book().tell(extension);
+        self.book().apply_groups(extension);
     }
 
     /// The reason why `bpe_tables` is not applied; empty if it is.
@@ -292,7 +292,7 @@ impl Tables {
     }
 
     /// The rows of `bpe_report('rules')`.
-    pub fn report(&self, files: &[OfFile], extension: Option<&Extension>) -> Value {
+    pub fn report(&self, files: &[FileFigures], extension: Option<&Extension>) -> Value {
         let book = self.book();
         let said: Vec<Said> = files
             .iter()
@@ -329,8 +329,8 @@ const _: () = assert!(interface::tables::MOST_LIMITS == Group::LIMITED);
 mod tests {
     use super::*;
 
-    fn book(text: &str, before: &Book) -> Book {
-        Book::new(Rules::parse(text, false).unwrap(), before)
+    fn book(text: &str, before: &RuleBook) -> RuleBook {
+        RuleBook::new(Rules::parse(text, false).unwrap(), before)
     }
 
     fn limited(number: usize) -> Group {
@@ -338,8 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_keeps_its_group_while_others_change() {
-        let first = book("limit 5% a.*, prefer b.c, limit 6% d.*", &Book::default());
+    fn limit_keeps_its_group_while_others_change() {
+        let first = book(
+            "limit 5% a.*, prefer b.c, limit 6% d.*",
+            &RuleBook::default(),
+        );
         assert_eq!(first.groups, [limited(0), Group::PREFERRED, limited(1)]);
         let second = book("exclude x.y, limit 7% d.*, limit 1% e.f", &first);
         assert_eq!(second.groups, [Group::NORMAL, limited(1), limited(2)]);
@@ -362,7 +365,7 @@ mod tests {
             let rules = (0..Group::LIMITED).map(|n| format!("limit 5% {schema}.t{n}"));
             rules.collect::<Vec<_>>().join(", ")
         };
-        let first = book(&many("a"), &Book::default());
+        let first = book(&many("a"), &RuleBook::default());
         let second = book(&many("b"), &first);
         let mut numbers: Vec<usize> = second.groups.iter().map(|group| group.number()).collect();
         numbers.sort_unstable();
@@ -370,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_that_is_taken_is_noticed() {
-        let before = book("prefer a.*, prefer b.c, limit 5% d.*", &Book::default());
+    fn removed_preference_is_noticed() {
+        let before = book("prefer a.*, prefer b.c, limit 5% d.*", &RuleBook::default());
         let takes = |text: &str, paths: &[&str]| {
             let paths = paths.iter().map(ToString::to_string);
             book(text, &before).takes_preference(&before, paths)
@@ -390,7 +393,7 @@ mod tests {
     fn files_are_treated_by_their_tables() {
         let book = book(
             "exclude shop.log_*, limit 5% reports.*, prefer shop.orders#p#p1",
-            &Book::default(),
+            &RuleBook::default(),
         );
         for (path, treatment) in [
             ("./shop/log_1.ibd", Treatment::Excluded),

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_told_from_the_rest() {
+    fn tables_are_distinguished_from_other_files() {
         assert_eq!(found("./d/t.ibd"), table("d", "t"));
         assert_eq!(found("d/t.ibd"), table("d", "t"));
         assert_eq!(found("./other/t.ibd"), table("other", "t"));

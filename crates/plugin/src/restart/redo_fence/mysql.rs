@@ -24,7 +24,7 @@ const UNPROTECTED: u32 = 1 | 2 | 4;
 const CHECKPOINTS: [usize; 2] = [BLOCK, 3 * BLOCK];
 const CHECKPOINT_LSN: usize = 8;
 /// Limit on the number of files. MySQL creates 32.
-const MOST_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// One file.
 struct Part {
@@ -92,7 +92,7 @@ fn numbered(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         let number = name.and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
         found.extend(number.map(|number| (number, path)));
     }
-    if found.len() > MOST_FILES {
+    if found.len() > MAX_FILES {
         return Err(io::Error::other("it has too many files"));
     }
     Ok(found)

@@ -35,7 +35,7 @@ const TRAILER: u64 = 24;
 /// Bytes per checksum.
 const BLOCK: usize = 64 << 10;
 /// Maximum of each part, bytes. A larger part cannot be valid.
-const MOST: u64 = 1 << 36;
+const MAX_PART_BYTES: u64 = 1 << 36;
 
 /// Contents of the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Head {
             parts: [words[12], words[13]],
             number: words[14],
         };
-        if head.parts.iter().any(|&part| part > MOST) {
+        if head.parts.iter().any(|&part| part > MAX_PART_BYTES) {
             return Err(damaged());
         }
         Ok(head)
@@ -282,19 +282,19 @@ fn fill(file: &File, head: &Head, parts: [&File; 2]) -> io::Result<u64> {
 
 /// An opened image.
 #[derive(Debug)]
-pub struct Image {
+pub struct Snapshot {
     file: File,
     path: PathBuf,
     head: Head,
     table: Vec<u8>,
 }
 
-impl Image {
+impl Snapshot {
     /// Opens an image, and checks that it is complete.
     ///
     /// # Errors
     /// The reason why it is useless.
-    pub fn open(path: &Path) -> Result<Image, Refused> {
+    pub fn open(path: &Path) -> Result<Snapshot, Refused> {
         let file = open_own(path)?.ok_or(Refused::Absent)?;
         let mut head = vec![0; HEAD as usize];
         file.read_exact_at(&mut head, 0)?;
@@ -311,7 +311,7 @@ impl Image {
         if trailer[..] != bytes(&head.trailer(&table)) {
             return Err(damaged());
         }
-        Ok(Image {
+        Ok(Snapshot {
             file,
             path: path.to_path_buf(),
             head,

@@ -62,10 +62,10 @@ impl Place {
 
     /// Reads all parts.
     fn read(&self) -> Result<[Vec<u8>; 2], Refused> {
-        let image = Image::open(&self.path())?;
-        assert_eq!(*image.head(), self.head);
+        let snapshot = Snapshot::open(&self.path())?;
+        assert_eq!(*snapshot.head(), self.head);
         let mut parts = PARTS.map(|length| vec![0; length]);
-        image.read(|part, at, block| {
+        snapshot.read(|part, at, block| {
             parts[part][at as usize..][..block.len()].copy_from_slice(block);
             Ok(())
         })?;
@@ -91,7 +91,7 @@ fn what_is_written_is_read_once() {
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(*part, bytes);
     }
-    Image::open(&place.path()).unwrap().discard().unwrap();
+    Snapshot::open(&place.path()).unwrap().discard().unwrap();
     assert!(matches!(place.read(), Err(Refused::Absent)));
     discard(&place.path()).unwrap();
     // A second image replaces the first, and an unfinished one.
@@ -106,12 +106,12 @@ fn what_is_written_is_read_once() {
 fn one_that_cannot_be_removed_is_invalid_all_the_same() {
     let place = Place::new();
     place.write();
-    let image = Image::open(&place.path()).unwrap();
+    let snapshot = Snapshot::open(&place.path()).unwrap();
     let elsewhere = place.folder.path().join("elsewhere");
     fs::rename(place.path(), &elsewhere).unwrap();
     // A new image under the same name stays.
     place.try_to_write().unwrap();
-    image.discard().unwrap();
+    snapshot.discard().unwrap();
     place.read().unwrap();
     fs::rename(elsewhere, place.path()).unwrap();
     assert!(matches!(place.read(), Err(Refused::Useless(_))));

@@ -35,10 +35,10 @@ impl Place {
 
     /// Writes an image as the server does in this machine start.
     fn write(&self, boot: u128, owner: [u8; 16], fence: [u64; 4]) {
-        self.write_labelled(&StateHeader { boot, owner }.bytes(), boot, owner, fence);
+        self.write_with_header(&StateHeader { boot, owner }.bytes(), boot, owner, fence);
     }
 
-    fn write_labelled(&self, header: &[u8], boot: u128, owner: [u8; 16], fence: [u64; 4]) {
+    fn write_with_header(&self, header: &[u8], boot: u128, owner: [u8; 16], fence: [u64; 4]) {
         let parts = PARTS.map(|length| {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&vec![1; length], 0).unwrap();
@@ -59,28 +59,28 @@ impl Place {
         file::write(&self.path(), &head, parts.each_ref()).unwrap();
     }
 
-    fn take(&self) -> Result<Option<Taken>, String> {
-        self.take_with(Some(TOKEN))
+    fn load(&self) -> Result<Option<Loaded>, String> {
+        self.load_with(Some(TOKEN))
     }
 
-    fn take_with(&self, token: Option<Token>) -> Result<Option<Taken>, String> {
+    fn load_with(&self, token: Option<Token>) -> Result<Option<Loaded>, String> {
         let (path, header) = (self.path(), header());
         let path = move || path;
         let proof = Proof { token, fence: now };
-        take(path, header, self.arena(), &self.records, proof)
+        load(path, header, self.arena(), &self.records, proof)
     }
 
     fn wait_until_invalid(&self) {
         let until = Instant::now() + Duration::from_secs(30);
-        while Image::open(&self.path()).is_ok() && Instant::now() < until {
+        while Snapshot::open(&self.path()).is_ok() && Instant::now() < until {
             std::thread::yield_now();
         }
-        assert!(Image::open(&self.path()).is_err(), "it is still there");
+        assert!(Snapshot::open(&self.path()).is_err(), "it is still there");
     }
 
     /// Nothing is recovered, now or later.
     fn expect_nothing(&self, what: &str) {
-        let taken = self.take();
+        let taken = self.load();
         assert!(taken.is_err(), "{what}: {taken:?}");
         assert_eq!(self.records.metadata().unwrap().len(), 0, "{what}");
         assert!(!self.arena().exists(), "{what}");
@@ -110,10 +110,10 @@ fn now(folder: &Path) -> Result<Fence, String> {
 #[test]
 fn all_of_it_is_taken_once() {
     let place = Place::new();
-    assert_eq!(place.take(), Ok(None));
+    assert_eq!(place.load(), Ok(None));
     assert!(!place.arena().exists(), "nobody has needed it");
     place.write(BOOT + 1, OWNER, fence());
-    let (head, is_proven) = place.take().unwrap().unwrap();
+    let (head, is_proven) = place.load().unwrap().unwrap();
     assert_eq!((head.session, head.data_device, is_proven), (99, 5, Ok(())));
     assert_eq!(head.redo, Path::new(REDO));
     assert_eq!(std::fs::read(place.arena()).unwrap(), vec![1; PARTS[1]]);
@@ -125,11 +125,11 @@ fn all_of_it_is_taken_once() {
     assert!(!place.path().exists());
     // The arena's lock is free.
     cache::open_in_memory(&place.arena()).unwrap();
-    assert_eq!(place.take(), Ok(None));
+    assert_eq!(place.load(), Ok(None));
 }
 
 #[test]
-fn image_without_proof_is_copied_and_proves_nothing() {
+fn unproven_snapshot_is_copied_untrusted() {
     let place = Place::new();
     for (what, token, written) in [
         ("another token", Some(TOKEN + 1), fence()),
@@ -138,19 +138,19 @@ fn image_without_proof_is_copied_and_proves_nothing() {
         ("no redo log", Some(TOKEN), [0; 4]),
     ] {
         place.write(BOOT, OWNER, written);
-        let (_, is_proven) = place.take_with(token).unwrap().unwrap();
+        let (_, is_proven) = place.load_with(token).unwrap().unwrap();
         assert!(is_proven.is_err(), "{what}");
-        assert_eq!(place.take_with(token), Ok(None), "{what}");
+        assert_eq!(place.load_with(token), Ok(None), "{what}");
         std::fs::remove_file(place.arena()).unwrap();
     }
     // A remount within one machine start.
     place.write(BOOT, OWNER, fence());
-    assert!(place.take().unwrap().unwrap().1.is_ok());
+    assert!(place.load().unwrap().unwrap().1.is_ok());
     std::fs::remove_file(place.arena()).unwrap();
 }
 
 #[test]
-fn image_of_another_format_is_refused_and_removed() {
+fn snapshot_of_another_format_is_removed() {
     let place = Place::new();
     place.records.set_len(0).unwrap();
     let other = StateHeader {
@@ -161,9 +161,9 @@ fn image_of_another_format_is_refused_and_removed() {
         ("another start", other.bytes()),
         ("nothing", [0; STATE_HEADER_BYTES]),
     ] {
-        place.write_labelled(&bytes, BOOT + 1, OWNER, fence());
+        place.write_with_header(&bytes, BOOT + 1, OWNER, fence());
         place.expect_nothing(what);
-        assert_eq!(place.take(), Ok(None), "{what}");
+        assert_eq!(place.load(), Ok(None), "{what}");
     }
 }
 
@@ -172,7 +172,7 @@ fn another_servers_is_left_alone() {
     let place = Place::new();
     place.write(BOOT + 1, [4; 16], fence());
     place.expect_nothing("another server");
-    Image::open(&place.path()).unwrap();
+    Snapshot::open(&place.path()).unwrap();
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn damage_that_is_found_late_leaves_nothing() {
         let file = cache::open_own(&place.path()).unwrap().unwrap();
         file.write_all_at(&[2], at as u64).unwrap();
         place.expect_nothing("damage");
-        assert_eq!(place.take(), Ok(None));
+        assert_eq!(place.load(), Ok(None));
     }
 }
 
@@ -192,7 +192,7 @@ fn memory_that_cannot_be_had_leaves_nothing() {
     let place = Place::new();
     place.write(BOOT + 1, OWNER, fence());
     let arena = cache::open_in_memory(&place.arena()).unwrap();
-    assert!(place.take().is_err(), "somebody has it");
+    assert!(place.load().is_err(), "somebody has it");
     drop(arena);
     assert_eq!(place.records.metadata().unwrap().len(), 0);
     // It may be older than the file of the next attempt.
@@ -200,7 +200,7 @@ fn memory_that_cannot_be_had_leaves_nothing() {
     place.write(BOOT + 1, OWNER, fence());
     std::fs::remove_file(place.arena()).unwrap();
     std::fs::create_dir(place.arena()).unwrap();
-    assert!(place.take().is_err(), "not a file");
+    assert!(place.load().is_err(), "not a file");
     assert_eq!(place.records.metadata().unwrap().len(), 0);
 }
 
@@ -220,7 +220,7 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
         token: Some(TOKEN),
         fence: now,
     };
-    let taken = take(hangs, header(), place.arena(), &place.records, proof);
+    let taken = load(hangs, header(), place.arena(), &place.records, proof);
     assert!(taken.is_err_and(|why| why.contains("not answered")));
     assert!(began.elapsed() < Duration::from_secs(30));
     place.records.write_all_at(b"in use", 0).unwrap();
@@ -232,12 +232,15 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
 }
 
 #[test]
-fn the_image_lies_beside_the_first_cache_file() {
+fn snapshot_is_beside_first_cache_file() {
     let folder = tempfile::tempdir().unwrap();
     let owner = OwnerIdentity(OWNER);
-    let image = folder.path().join("bpe-0303030303030303.image");
-    assert_eq!(image_at(folder.path(), &owner), image);
-    assert_eq!(image_at(&folder.path().join("my.cache"), &owner), image);
+    let snapshot = folder.path().join("bpe-0303030303030303.image");
+    assert_eq!(snapshot_path(folder.path(), &owner), snapshot);
+    assert_eq!(
+        snapshot_path(&folder.path().join("my.cache"), &owner),
+        snapshot
+    );
 }
 
 #[test]
