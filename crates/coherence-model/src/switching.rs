@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bpe_plugin::platform::process::CORE;
-use bpe_plugin::settings::bypass::BYPASS;
-use bpe_plugin::{control, settings};
+use bpe_plugin::control;
+use bpe_plugin::platform::CORE;
+use bpe_plugin::settings::{self, BYPASS};
 use cache::{Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics};
 use coherence::switch::{Active, Bypass};
 use parking_lot::Mutex;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bpe_plugin::platform::process::CORE;
+use bpe_plugin::platform::CORE;
 use parking_lot::Mutex;
 
 use crate::content::{self, SECTOR, Shape, Stamp, ZERO};

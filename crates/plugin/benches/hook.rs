@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bpe_plugin::hooks;
-use bpe_plugin::platform::process::CORE;
+use bpe_plugin::platform::CORE;
 use cache::{Config, DeviceConfig, Extension, OwnerIdentity};
 use coherence::notes::ring::{Event, Ring};
 use coherence::switch;

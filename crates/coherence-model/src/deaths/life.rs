@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use bpe_plugin::platform::process::CORE;
+use bpe_plugin::platform::CORE;
 use bpe_plugin::{control, settings};
 
 use super::common::{OF_A_CHILD, SMALLER};

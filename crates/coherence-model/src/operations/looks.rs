@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bpe_plugin::platform::process::CORE;
+use bpe_plugin::platform::CORE;
 use coherence::audit::watch::{Seen, Watch};
 use coherence::os::Os as _;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpe_plugin::hooks;
-use bpe_plugin::platform::process::CORE;
+use bpe_plugin::platform::CORE;
 use cache::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 use coherence::manifest::{Head, Manifest, Memory, Record};
 use coherence::switch::{Active, Bypass};

@@ -14,14 +14,13 @@ use super::variables::{VARIABLES, VariablePointer};
 use crate::intercept::got;
 use crate::intercept::untracked::{self, ASYNC_IO};
 use crate::platform::error_log::ERROR_LOG;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
 use crate::platform::server::{Flavour, server};
+use crate::platform::{CORE, Linux};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
-use crate::settings::bypass::BYPASS;
+use crate::settings::{self, BYPASS};
 use crate::tables::TABLES;
-use crate::{control, hooks, settings};
+use crate::{control, hooks};
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use coherence::os::Os as _;
 use interface::Untrusted;
 
-use crate::platform::linux::Linux;
+use crate::platform::Linux;
 use crate::platform::server::lookup;
 
 /// `ER_UNKNOWN_ERROR`: a message of the plugin, with SQLSTATE HY000.

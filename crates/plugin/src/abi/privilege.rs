@@ -14,7 +14,7 @@ use coherence::os::Os as _;
 use interface::reports::is_privileged;
 
 use super::messages;
-use crate::platform::linux::Linux;
+use crate::platform::Linux;
 use crate::platform::server::lookup;
 
 /// `PROCESS_ACL`, the same bit in both servers.

@@ -13,13 +13,12 @@ use interface::{Status, Untrusted};
 use serde_json::{Value, json};
 
 use super::ServerTable;
-use crate::platform::process::{CORE, SUSPENSIONS};
+use crate::control;
+use crate::platform::{CORE, SUSPENSIONS};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::reports::report;
-use crate::restart::persist;
-use crate::restart::state::RESTART;
-use crate::settings::bypass::BYPASS;
-use crate::{control, settings};
+use crate::restart::{RESTART, persist};
+use crate::settings::{self, BYPASS};
 
 const UNSIGNED_LONGLONG: c_int = 4;
 /// `SHOW_CHAR`: the value is the text itself (as against a pointer to a pointer).

@@ -15,10 +15,9 @@ use interface::variables::{self, Change, Kind, Variable};
 use super::privilege::ReadsReport;
 use super::{ServerTable, messages, report_variable};
 use crate::control;
-use crate::platform::process::CORE;
+use crate::platform::CORE;
 use crate::platform::server::{Flavour, server};
-use crate::settings::bypass::BYPASS;
-use crate::settings::{self, Settings};
+use crate::settings::{self, BYPASS, Settings};
 use crate::tables::TABLES;
 
 const BOOL: c_int = 1;

@@ -11,9 +11,7 @@ use coherence::switch::Active;
 
 use super::messages;
 use crate::control::plan::{Plan, suits_memory};
-use crate::platform::linux::Linux;
-use crate::platform::owned_files;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux, owned_files};
 use crate::restart::persist;
 use crate::settings::{self, Settings};
 

@@ -11,10 +11,8 @@ use super::building::usual_page;
 use super::disks::Disks;
 use super::messages;
 use crate::intercept::untracked;
-use crate::platform::linux::Linux;
-use crate::platform::process::{CORE, SUSPENSIONS};
-use crate::restart::persist;
-use crate::restart::state::RESTART;
+use crate::platform::{CORE, Linux, SUSPENSIONS};
+use crate::restart::{RESTART, persist};
 
 /// Interval between checks of the usual page size.
 const RESIZE_INTERVAL: Duration = Duration::from_secs(30);

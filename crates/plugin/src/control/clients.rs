@@ -11,8 +11,7 @@ use coherence::os::Os as _;
 use super::host::CONTROLLER;
 use super::messages::refusal_text;
 use crate::control::plan::Plan;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::settings::Settings;
 
 /// Timeout of a client that waits for a disk. It exceeds the waits for other sessions and for the previous extension

@@ -17,11 +17,9 @@ use super::messages;
 use crate::control::buffer_pool;
 use crate::intercept::untracked;
 use crate::platform::identity::data_directory;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::restart::persist;
-use crate::settings::bypass::BYPASS;
-use crate::settings::{self, Settings};
+use crate::settings::{self, BYPASS, Settings};
 use crate::tables::TABLES;
 
 /// The process that the library was loaded into.

@@ -4,7 +4,7 @@ use cache::{Inherited, Statistics};
 use coherence::controller::{Refused, Shown, Told};
 use coherence::os::Os as _;
 
-use crate::platform::linux::Linux;
+use crate::platform::Linux;
 use crate::restart::persist::Recovered;
 use crate::settings::Settings;
 

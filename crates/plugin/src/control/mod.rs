@@ -27,8 +27,7 @@ use coherence::os::Os as _;
 use coherence::switch::Bypass;
 
 use crate::intercept::untracked;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::restart::{persist, redo_log};
 use crate::settings;
 use host::CONTROLLER;

@@ -15,9 +15,8 @@ use super::guard::{guarded, hook, import};
 use crate::hooks::io_uring;
 use crate::intercept::got::Import;
 use crate::intercept::untracked::ASYNC_IO;
-use crate::platform::linux::{Linux, errno, set_errno};
-use crate::platform::original::Original;
-use crate::platform::process::CORE;
+use crate::platform::linux::{errno, set_errno};
+use crate::platform::{CORE, Linux, Original};
 use crate::{control, settings};
 
 static IO_GETEVENTS: Original = Original::new();
@@ -36,11 +35,7 @@ pub(super) fn imports() -> Vec<Import> {
 
 hook! {
     fn io_submit = IO_SUBMIT(context: usize, count: c_long, requests: *mut *mut Iocb) -> c_int
-    |real| {
-        let mode = CORE.switch().mode();
-        if mode.is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server passes `count` valid requests.
         unsafe { submit(mode, context, count, requests, real) }
     }
@@ -260,11 +255,7 @@ unsafe extern "C" fn syscall(
 
 hook! {
     fn io_uring_submit = URING_SUBMIT(ring: *mut io_uring::Ring) -> c_int
-    |real| {
-        let mode = CORE.switch().mode();
-        if mode.is_off() {
-            return real();
-        }
+    |real, mode| {
         guarded(real, |real| {
             // SAFETY: the server's own ring, which the calling thread may submit now.
             unsafe { io_uring::before_submit(mode, ring) };

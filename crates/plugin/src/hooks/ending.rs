@@ -7,10 +7,8 @@ use std::panic::catch_unwind;
 
 use super::guard::{hook, import};
 use crate::intercept::got::Import;
-use crate::platform::original::Original;
-use crate::platform::process::CORE;
-use crate::restart::snapshot;
-use crate::restart::state::RESTART;
+use crate::platform::{CORE, Original};
+use crate::restart::{RESTART, snapshot};
 
 static ABORT: Original = Original::new();
 static EXIT: Original = Original::new();

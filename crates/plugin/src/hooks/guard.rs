@@ -50,9 +50,10 @@ pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -
 }
 
 /// Defines a hook and the slot of its original: `fn HOOK = ORIGINAL(ARGUMENTS) -> RESULT |real| BODY`. `real` makes the
-/// server's call with the server's arguments. Calls with variable arguments are written out.
+/// server's call with the server's arguments. With `|real, mode|`, the body runs only while the extension is not off.
+/// Variadic calls are written out.
 macro_rules! hook {
-    ($(#[$attribute:meta])* fn $hook:ident = $original:ident($($argument:ident: $kind:ty),+) -> $result:ty |$real:ident| $body:expr) => {
+    ($(#[$attribute:meta])* fn $hook:ident = $original:ident($($argument:ident: $kind:ty),+) -> $result:ty |$real:ident $(, $mode:ident)?| $body:expr) => {
         static $original: Original = Original::new();
 
         $(#[$attribute])*
@@ -60,6 +61,12 @@ macro_rules! hook {
             type Call = unsafe extern "C" fn($($kind),+) -> $result;
             // SAFETY: the server's own call with the server's own arguments.
             let $real = move || unsafe { $original.get::<Call>()($($argument),+) };
+            $(
+                let $mode = CORE.switch().mode();
+                if $mode.is_off() {
+                    return $real();
+                }
+            )?
             $body
         }
     };

@@ -10,9 +10,8 @@ use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::guard::{Once, guarded, hook, import};
 use crate::intercept::got::Import;
-use crate::platform::linux::{Linux, PREAD, Pread};
-use crate::platform::original::Original;
-use crate::platform::process::CORE;
+use crate::platform::linux::{PREAD, Pread};
+use crate::platform::{CORE, Linux, Original};
 
 pub(super) fn imports() -> Vec<Import> {
     vec![

@@ -13,7 +13,7 @@ use coherence::switch::Mode;
 use coherence::target::End;
 
 use crate::intercept::untracked::ASYNC_IO;
-use crate::platform::process::CORE;
+use crate::platform::CORE;
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]

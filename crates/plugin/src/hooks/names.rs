@@ -8,9 +8,7 @@ use libc::{mode_t, off64_t};
 
 use super::guard::{guarded, hook, import};
 use crate::intercept::got::Import;
-use crate::platform::linux::Linux;
-use crate::platform::original::Original;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux, Original};
 use crate::restart::redo_log;
 
 static OPEN: Original = Original::new();
@@ -211,10 +209,7 @@ unsafe fn around_removal(
 
 hook! {
     fn unlink = UNLINK(path: *const c_char) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server's own path.
         unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
     }
@@ -222,10 +217,7 @@ hook! {
 
 hook! {
     fn unlinkat = UNLINKAT(directory: c_int, path: *const c_char, flags: c_int) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server's own path.
         unsafe { around_removal(directory, path, None, real) }
     }
@@ -233,10 +225,7 @@ hook! {
 
 hook! {
     fn remove = REMOVE(path: *const c_char) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server's own path.
         unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
     }
@@ -257,10 +246,7 @@ unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> 
 
 hook! {
     fn rename = RENAME(from: *const c_char, to: *const c_char) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server's own paths.
         unsafe {
             let moved = inode_at(libc::AT_FDCWD, from);
@@ -271,10 +257,7 @@ hook! {
 
 hook! {
     fn renameat = RENAMEAT(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         // SAFETY: the server's own paths.
         unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
     }
@@ -282,8 +265,8 @@ hook! {
 
 hook! {
     fn renameat2 = RENAMEAT2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+    |real, mode| {
+        if flags & libc::RENAME_EXCHANGE != 0 {
             return real(); // an exchange removes neither file
         }
         // SAFETY: the server's own paths.
@@ -293,10 +276,7 @@ hook! {
 
 hook! {
     fn truncate64 = TRUNCATE(path: *const c_char, length: off64_t) -> c_int
-    |real| {
-        if CORE.switch().mode().is_off() {
-            return real();
-        }
+    |real, mode| {
         guarded(real, |real| {
             // SAFETY: the server's own path.
             let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);

@@ -15,7 +15,7 @@ use interface::in_use::{aio_contexts, is_io_uring};
 use interface::{InUse, Refusal, Verdict, Way};
 use parking_lot::Mutex;
 
-use crate::platform::linux::Linux;
+use crate::platform::Linux;
 
 /// Interval between two checks.
 const CHECK_INTERVAL: Duration = if cfg!(debug_assertions) {

@@ -25,3 +25,7 @@ pub mod original;
 pub mod owned_files;
 pub mod process;
 pub mod server;
+
+pub use linux::Linux;
+pub use original::Original;
+pub use process::{CORE, SUSPENSIONS};

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::control;
-use crate::platform::process::CORE;
+use crate::platform::CORE;
 use crate::tables::table_name;
 
 /// Time limit of an answer.

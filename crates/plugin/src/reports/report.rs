@@ -13,11 +13,10 @@ use coherence::switch::Active;
 use serde_json::{Value, json};
 
 use crate::control::{self, State};
-use crate::platform::process::{CORE, SUSPENSIONS};
+use crate::platform::{CORE, SUSPENSIONS};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
-use crate::settings;
-use crate::settings::bypass::BYPASS;
+use crate::settings::{self, BYPASS};
 use crate::tables::{self, TABLES, table_name};
 
 /// Totals at one moment.

@@ -31,8 +31,7 @@ use coherence::os::Os as _;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::{control, settings};
 
 /// Capacity of the ring, events. At 16 bytes each it determines the memory of a recording, 4 MiB.

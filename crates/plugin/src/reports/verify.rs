@@ -25,8 +25,7 @@ use coherence::os::Os as _;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::settings;
 
 /// Approximate time limit of a call.

@@ -31,8 +31,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::intercept::untracked::io_uring_seen;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux};
 use crate::reports::heat::{Heads, files_by_name, reason_off};
 use crate::restart::redo_log;
 

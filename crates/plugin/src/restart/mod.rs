@@ -29,3 +29,5 @@ pub mod state;
 pub mod state_header;
 pub mod token;
 pub mod tripwire;
+
+pub use state::RESTART;

@@ -24,9 +24,7 @@ use coherence::os::Os as _;
 use coherence::recovery::Reasons;
 
 use crate::intercept::untracked;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
-use crate::platform::{identity, owned_files};
+use crate::platform::{CORE, Linux, identity, owned_files};
 use crate::restart::state::RESTART;
 use crate::restart::state_header::StateHeader;
 use crate::restart::token::{Token, TokenFile};

@@ -18,9 +18,8 @@ use coherence::scan;
 use super::state::RESTART;
 use super::{records, redo_fence};
 use crate::intercept::untracked;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
-use crate::settings::bypass::BYPASS;
+use crate::platform::{CORE, Linux};
+use crate::settings::BYPASS;
 
 /// Run time of InnoDB after which the location of its log counts as unknown.
 const LOG_TIMEOUT: Duration = Duration::from_secs(60);

@@ -25,9 +25,7 @@ use cache::OwnerIdentity;
 use coherence::os::Os as _;
 use parking_lot::Mutex;
 
-use crate::platform::identity;
-use crate::platform::linux::Linux;
-use crate::platform::process::CORE;
+use crate::platform::{CORE, Linux, identity};
 use crate::restart::redo_fence::{self, Fence};
 use crate::restart::redo_log;
 use crate::restart::state::{RESTART, ShutdownSnapshot};

@@ -17,6 +17,8 @@ use crate::platform::identity::{data_directory, stem};
 
 pub mod bypass;
 
+pub use bypass::BYPASS;
+
 /// The values behind the system variables, except `bpe_bypass` ([`bypass::BYPASS`]) and `bpe_tables`
 /// ([`crate::tables::TABLES`]).
 pub struct Values {

@@ -22,7 +22,7 @@ use interface::tables::{Action, LONGEST, Named, Rules, Said};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::platform::linux::Linux;
+use crate::platform::Linux;
 use crate::platform::server::lookup;
 use crate::settings;
 use table_name::TableName;

@@ -15,7 +15,7 @@ use interface::heat::{CLASSES, LEVELS};
 
 use super::list::{List, Listed, Piece};
 use super::pace::Pace;
-use crate::platform::process::CORE;
+use crate::platform::CORE;
 use crate::reports::heat::{Heads, files_by_name};
 
 /// The access count that pages of each class get.

@@ -6,7 +6,7 @@ use cache::{EXTENT_PAGES, EXTENT_SHIFT};
 use coherence::recovery::RejectedFile;
 
 use super::list::List;
-use crate::platform::process::CORE;
+use crate::platform::CORE;
 use crate::reports::heat::Names;
 
 /// Adds the cached pages of these files to a list, and drops their entries. Files that are never listed add nothing. Pages
