@@ -86,7 +86,7 @@ fn is_among(path: &Path, now: &[PathBuf]) -> bool {
     now.iter().any(|one| real(one) == path)
 }
 
-/// Removes this server's files at a path: a cache file and its image, or the persisted state in a directory.
+/// Removes this server's files at a path: a cache file and its snapshot, or the persisted state in a directory.
 fn sweep(path: &Path, owner: OwnerIdentity, stem: &str) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     if path.is_dir() {

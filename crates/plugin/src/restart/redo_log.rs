@@ -72,7 +72,7 @@ pub fn file_opened(fd: i32, name: &[u8]) {
     }
 }
 
-/// Call when the log's directory is known. An image proves nothing about another log.
+/// Call when the log's directory is known. A snapshot proves nothing about another log.
 fn found_in(folder: &Path) {
     if RESTART.is_redo_log_known.swap(true, Ordering::SeqCst) {
         return;

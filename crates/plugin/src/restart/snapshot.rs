@@ -1,15 +1,15 @@
-//! The image preserves the persisted state over a machine restart, after a clean stop. This module decides when the image
+//! The snapshot preserves the persisted state over a machine restart, after a clean shutdown. This module decides when the snapshot
 //! ([`file`]) is written, restored and invalidated.
 //!
 //! 1. [`prepare`] runs when a stopping server ends the plugin and has a state to persist. [`at_end`] runs when the main
 //!    thread ends the process, after InnoDB. It ends the writers, syncs the cache files, and copies the state from memory.
-//! 2. [`restore`] runs when a process starts and finds no state in memory, or another mount of the data. It copies the image
-//!    to memory, and invalidates it before anything of it is trusted. So each image is used once.
-//! 3. [`discard`] runs when an image is known to be useless.
+//! 2. [`restore`] runs when a process starts and finds no state in memory, or another mount of the data. It copies the snapshot
+//!    to memory, and invalidates it before anything of it is trusted. So each snapshot is used once.
+//! 3. [`discard`] runs when a snapshot is known to be useless.
 //!
 //! A separate thread does this work, since the disk may hang. The server stops waiting for it after [`END_TIMEOUT`] or
 //! [`START_TIMEOUT`]. (The kernel does not end a process with an I/O request in flight, so a disk known to hang gets no
-//! requests.) An image that is left behind and found later is useless: its fence no longer matches InnoDB's redo log.
+//! requests.) A snapshot that is left behind and found later is useless: its fence no longer matches InnoDB's redo log.
 
 mod file;
 
@@ -34,17 +34,17 @@ use crate::restart::token::{Token, TokenFile};
 use crate::settings;
 use file::{Head, Refused, Snapshot};
 
-/// Timeout of the server's start for the image.
+/// Timeout of the server's start for the snapshot.
 pub const START_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval and number of the checks whether the clock has advanced by a tick.
 const TICK: Duration = Duration::from_millis(1);
 const MAX_TICKS: u32 = 200;
-/// Timeout of the server's end for the image. After it there is no image.
+/// Timeout of the server's end for the snapshot. After it there is no snapshot.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Part of [`END_TIMEOUT`] for the cache's writes in flight.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The server stops and persists its cache. At its very end, [`at_end`] writes the image.
+/// The server stops and persists its cache. At its very end, [`at_end`] writes the snapshot.
 pub fn prepare(owner: OwnerIdentity) {
     let snapshot = settings::first_path()
         .zip(data_device())
@@ -63,7 +63,7 @@ pub fn register_exit_handler() {
     extern "C" fn ends() {
         let _ = std::panic::catch_unwind(at_end);
     }
-    // SAFETY: the library stays loaded. If registration fails for lack of memory, no image is written.
+    // SAFETY: the library stays loaded. If registration fails for lack of memory, no snapshot is written.
     unsafe { libc::atexit(ends) };
 }
 
@@ -135,7 +135,7 @@ impl ShutdownSnapshot {
     }
 }
 
-/// Makes all data durable, and replaces the token. From here on the records count as records of a clean stop.
+/// Makes all data durable, and replaces the token. From here on the records count as records of a clean shutdown.
 fn stop_cleanly() -> Result<Token, String> {
     let manifest = CORE.switch().manifest().ok_or("nothing is kept")?;
     // InnoDB has waited for all of its requests.
@@ -159,7 +159,7 @@ fn stop_cleanly() -> Result<Token, String> {
     Ok(token)
 }
 
-/// Returns the path of the server's image, from its first cache file or the directory of that file. Accesses the disk.
+/// Returns the path of the server's snapshot, from its first cache file or the directory of that file. Accesses the disk.
 fn snapshot_path(first: &Path, owner: &OwnerIdentity) -> PathBuf {
     let folder = match first.parent() {
         Some(parent) if !first.is_dir() => parent,
@@ -187,7 +187,7 @@ fn run_with_timeout<T: Send + 'static>(
     Some(result)
 }
 
-/// Invalidates the image, if there is one: it has become useless. A failure is harmless.
+/// Invalidates the snapshot, if there is one: it has become useless. A failure is harmless.
 pub fn discard(owner: &OwnerIdentity) {
     if let Some(first) = settings::first_path() {
         let owner = *owner;
@@ -200,7 +200,7 @@ pub fn discard(owner: &OwnerIdentity) {
     }
 }
 
-/// Destination of a restored image. A thread whose destination was taken away stops writing.
+/// Destination of a restored snapshot. A thread whose destination was taken away stops writing.
 struct Destination {
     records: File,
     arena: Option<File>,
@@ -208,7 +208,7 @@ struct Destination {
 
 type Shared = Arc<Mutex<Option<Destination>>>;
 
-/// Copies this server's image to memory, if there is one, and removes it. `records` are locked, and get no state header. `token` is
+/// Copies this server's snapshot to memory, if there is one, and removes it. `records` are locked, and get no state header. `token` is
 /// the token of the data directory before this start replaced it.
 pub fn restore(
     owner: &OwnerIdentity,
@@ -246,7 +246,7 @@ pub fn restore(
     }
 }
 
-/// The current state, which the image must match.
+/// The current state, which the snapshot must match.
 struct Proof<F> {
     token: Option<Token>,
     /// Computes the current fence of the redo log in a directory.
@@ -255,18 +255,18 @@ struct Proof<F> {
 
 /// The copied state, before anything of it is trusted.
 pub struct Restored {
-    /// The device of the data directory when the image was written.
+    /// The device of the data directory when the snapshot was written.
     pub device: u64,
-    /// The directory of the redo log when the image was written.
+    /// The directory of the redo log when the snapshot was written.
     pub redo: PathBuf,
-    /// Token and redo log match the stop that wrote the image.
+    /// Token and redo log match the stop that wrote the snapshot.
     pub is_proven: bool,
 }
 
-/// The head of the copied image, and the reason if the image proves nothing.
+/// The head of the copied snapshot, and the reason if the snapshot proves nothing.
 type Loaded = (Head, Result<(), String>);
 
-/// Copies the whole image, or nothing.
+/// Copies the whole snapshot, or nothing.
 fn load(
     path: impl FnOnce() -> PathBuf + Send + 'static,
     header: StateHeader,
@@ -315,7 +315,7 @@ fn copy(
     };
     let snapshot = match Snapshot::open(path).and_then(|snapshot| is_ours(snapshot, header)) {
         Err(why @ (Refused::Useless(_) | Refused::Absent)) => {
-            // Also removes an unfinished image.
+            // Also removes an unfinished snapshot.
             let _ = file::discard(path);
             return Err(why);
         }
@@ -324,7 +324,7 @@ fn copy(
     let is_proven = prove(snapshot.head(), proof.token, fence);
     let copied = fill(&snapshot, header, arena, destination);
     let head = snapshot.head().clone();
-    // Invalidates the image before anything of it is trusted, even if the copy failed.
+    // Invalidates the snapshot before anything of it is trusted, even if the copy failed.
     match (snapshot.discard(), copied) {
         (_, Err(why)) => Err(why),
         (Err(error), Ok(())) => Err(Refused::Failed(format!(
@@ -379,7 +379,7 @@ fn is_ours(snapshot: Snapshot, header: &StateHeader) -> Result<Snapshot, Refused
     }
 }
 
-/// Checks that data directory and redo log are as the stop that wrote the image has left them.
+/// Checks that data directory and redo log are as the stop that wrote the snapshot has left them.
 fn prove(
     snapshot: &Head,
     token: Option<Token>,

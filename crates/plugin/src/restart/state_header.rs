@@ -1,4 +1,4 @@
-//! The state header at the start of the records, in memory and in an image.
+//! The state header at the start of the records, in memory and in a snapshot.
 
 use std::fs::File;
 use std::io;

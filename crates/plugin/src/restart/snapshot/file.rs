@@ -1,4 +1,4 @@
-//! Format of the image: the persisted state in a file that also survives a restart of the machine.
+//! Format of the snapshot: the persisted state in a file that also survives a restart of the machine.
 //!
 //! Integers are in the machine's byte order, since the file is useless on any other machine.
 //!
@@ -7,10 +7,10 @@
 //! | 0 | head: words as in [`Head::words`], the directory of the redo log, zeros; at 4 KiB - 8 the CRC32C of the bytes before it |
 //! | 4 KiB | the parts, one after the other |
 //! | after the parts | the table: the CRC32C (u32) of each 64 KiB of each part |
-//! | at the end | magic, the image's number, CRC32C of the table that begins with that number: u64 each |
+//! | at the end | magic, the snapshot's number, CRC32C of the table that begins with that number: u64 each |
 //!
 //! The file is written once, sequentially, under a temporary name. A reader first invalidates it ([`discard`]), so each
-//! image is used once.
+//! snapshot is used once.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -41,24 +41,24 @@ const MAX_PART_BYTES: u64 = 1 << 36;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub owner: [u8; 16],
-    /// The machine start in which the image was written.
+    /// The machine start in which the snapshot was written.
     pub boot: u128,
-    /// The device of the data directory when the image was written.
+    /// The device of the data directory when the snapshot was written.
     pub data_device: u64,
-    /// Fence and directory of InnoDB's redo log when the image was written.
+    /// Fence and directory of InnoDB's redo log when the snapshot was written.
     pub fence: [u64; 4],
     pub redo: PathBuf,
-    /// The [token](crate::restart::token) that the clean stop wrote.
+    /// The [token](crate::restart::token) that the clean shutdown wrote.
     pub token: u128,
     /// Session of the cache files and the arena.
     pub session: u64,
     /// Bytes of the parts: the records, and the arena.
     pub parts: [u64; 2],
-    /// Distinguishes the image from any other.
+    /// Distinguishes the snapshot from any other.
     pub number: u64,
 }
 
-/// Reason why an image cannot be used.
+/// Reason why a snapshot cannot be used.
 #[derive(Debug)]
 pub enum Refused {
     /// There is none.
@@ -226,17 +226,17 @@ fn damaged() -> Refused {
     useless("it is damaged")
 }
 
-/// The temporary name of an unfinished image.
+/// The temporary name of an unfinished snapshot.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("image-new")
 }
 
-/// Writes the parts durably; their lengths must match the head. The image appears only when it is complete.
+/// Writes the parts durably; their lengths must match the head. The snapshot appears only when it is complete.
 ///
 /// # Errors
-/// The reason. No image is left behind then.
+/// The reason. No snapshot is left behind then.
 pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String> {
-    // A file under this name is an older image of this server. It is replaced.
+    // A file under this name is an older snapshot of this server. It is replaced.
     discard(path)?;
     let name = unfinished(path);
     let file = make_own(&name).map_err(|error| error.to_string())?;
@@ -247,7 +247,7 @@ pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String>
     if written.is_err() {
         let _ = fs::remove_file(&name);
     }
-    // Without the sync of the directory, a power loss may remove the image.
+    // Without the sync of the directory, a power loss may remove the snapshot.
     written
         .and_then(|length| sync_folder(path).map(|()| length))
         .map_err(|error| failed(path, &error))
@@ -274,13 +274,13 @@ fn fill(file: &File, head: &Head, parts: [&File; 2]) -> io::Result<u64> {
     if head.checks(parts, |_| Ok(()))? != table {
         return Err(io::Error::other("the server still changes its files"));
     }
-    // The trailer makes the image valid, so everything before it must be durable.
+    // The trailer makes the snapshot valid, so everything before it must be durable.
     file.write_all_at(&bytes(&head.trailer(&table)), end)?;
     file.sync_data()?;
     Ok(end + TRAILER)
 }
 
-/// An opened image.
+/// An opened snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
     file: File,
@@ -290,7 +290,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Opens an image, and checks that it is complete.
+    /// Opens a snapshot, and checks that it is complete.
     ///
     /// # Errors
     /// The reason why it is useless.
@@ -327,7 +327,7 @@ impl Snapshot {
     /// Reads the parts. `put` receives each block: number of the part, offset in it, and the bytes.
     ///
     /// # Errors
-    /// The image is damaged or unreadable, or `put` failed. The blocks that `put` received are useless then.
+    /// The snapshot is damaged or unreadable, or `put` failed. The blocks that `put` received are useless then.
     pub fn read(
         &self,
         mut put: impl FnMut(usize, u64, &[u8]) -> io::Result<()>,
@@ -349,10 +349,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Invalidates the image durably, also against a power loss.
+    /// Invalidates the snapshot durably, also against a power loss.
     ///
     /// # Errors
-    /// The image may still be valid.
+    /// The snapshot may still be valid.
     pub fn discard(self) -> io::Result<()> {
         invalidate(&self.path, &self.file)
     }
@@ -362,7 +362,7 @@ impl Snapshot {
 fn invalidate(path: &Path, file: &File) -> io::Result<()> {
     file.write_all_at(&[0; 8], 0)?;
     file.sync_data()?;
-    // After a long delay another image may have the name.
+    // After a long delay another snapshot may have the name.
     let is = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let named = fs::symlink_metadata(path).map(is);
     if named.is_ok_and(|named| file.metadata().is_ok_and(|ours| is(ours) == named)) {
@@ -372,10 +372,10 @@ fn invalidate(path: &Path, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Invalidates any image at this path, and removes an unfinished one.
+/// Invalidates any snapshot at this path, and removes an unfinished one.
 ///
 /// # Errors
-/// The image may still be there.
+/// The snapshot may still be there.
 pub fn discard(path: &Path) -> Result<(), String> {
     let unfinished = remove_own(&unfinished(path));
     let Some(file) = open_own(path).map_err(|error| error.to_string())? else {

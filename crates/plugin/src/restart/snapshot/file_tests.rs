@@ -72,7 +72,7 @@ impl Place {
         Ok(parts)
     }
 
-    /// Reads these bytes as an image.
+    /// Reads these bytes as a snapshot.
     fn read_as(&self, bytes: &[u8]) -> Result<[Vec<u8>; 2], Refused> {
         let _ = fs::remove_file(self.path());
         let file = make_own(&self.path()).unwrap();
@@ -94,7 +94,7 @@ fn what_is_written_is_read_once() {
     Snapshot::open(&place.path()).unwrap().discard().unwrap();
     assert!(matches!(place.read(), Err(Refused::Absent)));
     discard(&place.path()).unwrap();
-    // A second image replaces the first, and an unfinished one.
+    // A second snapshot replaces the first, and an unfinished one.
     place.write();
     fs::write(unfinished(&place.path()), "x").unwrap();
     fs::set_permissions(unfinished(&place.path()), fs::Permissions::from_mode(0o600)).unwrap();
@@ -109,7 +109,7 @@ fn one_that_cannot_be_removed_is_invalid_all_the_same() {
     let snapshot = Snapshot::open(&place.path()).unwrap();
     let elsewhere = place.folder.path().join("elsewhere");
     fs::rename(place.path(), &elsewhere).unwrap();
-    // A new image under the same name stays.
+    // A new snapshot under the same name stays.
     place.try_to_write().unwrap();
     snapshot.discard().unwrap();
     place.read().unwrap();

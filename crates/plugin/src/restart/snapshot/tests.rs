@@ -33,7 +33,7 @@ impl Place {
         self.memory.path().join("arena")
     }
 
-    /// Writes an image as the server does in this machine start.
+    /// Writes a snapshot as the server does in this machine start.
     fn write(&self, boot: u128, owner: [u8; 16], fence: [u64; 4]) {
         self.write_with_header(&StateHeader { boot, owner }.bytes(), boot, owner, fence);
     }
