@@ -180,7 +180,7 @@ fn a_log_elsewhere(place: &Place) -> Outcome {
         .collect();
     let folders: Vec<&Path> = open
         .iter()
-        .filter_map(|path| redo_fence::folder_of(path))
+        .filter_map(|path| redo_fence::directory_of(path))
         .collect();
     ensure!(
         !folders.is_empty() && folders.iter().all(|found| *found == folder),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bpe_plugin::control;
+use bpe_plugin::control::{self, CONTROLLER};
 use bpe_plugin::platform::CORE;
 use bpe_plugin::settings::{self, BYPASS};
 use cache::{Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics};
@@ -115,7 +115,7 @@ fn switch_on() {
     SWITCHING.store(true, Ordering::Relaxed);
     match control::prepare() {
         Ok(_) => {
-            control::commit();
+            CONTROLLER.commit();
             reached(Reached::SwitchedOn);
         }
         // Of two concurrent rebuilds, one is refused.
@@ -152,7 +152,7 @@ pub fn administrator() {
                 wait_for_rebuild();
             }
             _ => {
-                control::disable();
+                CONTROLLER.disable();
                 reached(Reached::SwitchedOff);
                 if one_in(2) {
                     std::thread::sleep(Duration::from_millis(below(60) as u64));
@@ -170,7 +170,7 @@ pub fn hasty_administrator() {
         std::thread::sleep(Duration::from_millis(below(40) as u64));
         let _kept_out = KeptOut::wait();
         println!("about to switch off");
-        control::disable();
+        CONTROLLER.disable();
         if one_in(2) {
             std::thread::sleep(Duration::from_millis(below(30) as u64));
         }
@@ -243,8 +243,8 @@ impl Drop for KeptOut {
 /// Waits for the controller, which rebuilds within a second after a change of the variables.
 fn wait_for_rebuild() {
     let until = std::time::Instant::now() + Duration::from_millis(1500);
-    let before = control::switched_on();
-    while control::switched_on() == before
+    let before = CONTROLLER.switched_on();
+    while CONTROLLER.switched_on() == before
         && std::time::Instant::now() < until
         && !world().stopping()
     {
@@ -256,7 +256,7 @@ fn wait_for_rebuild() {
 /// Ends the work of [`begin_with_threads`].
 pub fn end_with_threads() {
     finish();
-    control::stop(|| ());
+    CONTROLLER.stop(|| ());
 }
 
 /// Extensions of the exact mode that an outer call may still use.

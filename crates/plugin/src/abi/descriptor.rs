@@ -20,7 +20,8 @@ use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
 use crate::settings::{self, BYPASS};
 use crate::tables::TABLES;
-use crate::{control, hooks};
+use crate::control::{self, CONTROLLER};
+use crate::hooks;
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -260,7 +261,7 @@ unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
         let how = persist::End::now();
         match how {
             persist::End::Persisted => control::stop_and_persist(end),
-            _ => control::stop(end),
+            _ => CONTROLLER.stop(end),
         }
         persist::end(how);
     });

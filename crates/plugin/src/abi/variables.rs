@@ -14,7 +14,7 @@ use interface::variables::{self, Change, Kind, Variable};
 
 use super::privilege::ReadsReport;
 use super::{ServerTable, messages, report_variable};
-use crate::control;
+use crate::control::{self, CONTROLLER};
 use crate::platform::CORE;
 use crate::platform::server::{Flavour, server};
 use crate::settings::{self, BYPASS, Settings};
@@ -365,9 +365,9 @@ unsafe extern "C" fn update_enabled(
             .enabled
             .store(u8::from(on), Ordering::SeqCst);
         if on {
-            control::commit();
+            CONTROLLER.commit();
         } else {
-            control::disable();
+            CONTROLLER.disable();
         }
         Ok(())
     });
@@ -581,7 +581,7 @@ unsafe extern "C" fn update_capacity(
         settings::VALUES
             .io_capacity
             .store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        control::settings_changed();
+        CONTROLLER.settings_changed();
         Ok(())
     });
 }

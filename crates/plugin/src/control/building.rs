@@ -61,7 +61,7 @@ pub fn lay_out(
     if inherit.is_none() {
         plan.wait_for_space();
     }
-    if let Some(chosen) = plan.chosen() {
+    if let Some(chosen) = plan.chosen_size() {
         Linux.note(&chosen);
     }
     let mut warnings = plan.check_any()?;

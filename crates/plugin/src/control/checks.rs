@@ -24,7 +24,7 @@ const CLEAR_LIMIT: Duration = Duration::from_millis(20);
 const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// State between two iterations.
-pub struct Watch {
+pub struct Checks {
     audit: Audit<Linux>,
     untracked_io: untracked::Watch,
     size_checked: Option<Instant>,
@@ -45,9 +45,9 @@ enum Sampling {
 const SAMPLE_DELAYS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
 const SAMPLE_PAGES: u64 = 256;
 
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch {
+impl Default for Checks {
+    fn default() -> Checks {
+        Checks {
             audit: Audit::new(&CORE, &SUSPENSIONS),
             untracked_io: untracked::Watch::default(),
             size_checked: None,
@@ -58,7 +58,7 @@ impl Default for Watch {
     }
 }
 
-impl Watch {
+impl Checks {
     /// Returns the usual page size in bytes, if it is smaller than the one of the layout.
     pub fn smaller_page(&mut self, nominal: u32) -> Option<u32> {
         if self

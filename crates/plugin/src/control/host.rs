@@ -12,7 +12,7 @@ use coherence::switch::Active;
 use parking_lot::Mutex;
 
 use super::building::{lay_out, usual_page};
-use super::checks::Watch;
+use super::checks::Checks;
 use super::messages;
 use crate::control::buffer_pool;
 use crate::intercept::untracked;
@@ -59,7 +59,7 @@ pub static CONTROLLER: Controller<Server> = Controller::new(
 impl Host for Server {
     type Os = Linux;
     type Settings = Settings;
-    type Watched = Watch;
+    type Watched = Checks;
 
     fn settings(&self) -> Settings {
         Settings::current()
@@ -106,23 +106,26 @@ impl Host for Server {
 
     fn watch(
         &self,
-        watch: &mut Watch,
+        checks: &mut Checks,
         nominal: Option<u32>,
         post: impl Fn(Event<Settings, Engine>),
     ) {
         BYPASS.expire(&CORE);
-        watch.record();
+        checks.record();
         if let Some(periodic) = self.periodic.get() {
             periodic();
         }
-        if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
+        if let Some(page) = nominal.and_then(|nominal| checks.smaller_page(nominal)) {
             let settings = Settings::current();
             post(Event::UsualPage { page, settings });
         }
-        if let Some((epoch, why)) = watch.sample_recovered().or_else(|| watch.foreign_writer()) {
+        if let Some((epoch, why)) = checks
+            .sample_recovered()
+            .or_else(|| checks.foreign_writer())
+        {
             post(Event::Foreign { epoch, why });
         }
-        if let Some(why) = watch.untracked_io() {
+        if let Some(why) = checks.untracked_io() {
             post(Event::Unseen(why));
         }
     }

@@ -6,7 +6,7 @@
 //! has the messages.
 //!
 //! The requesting client waits while the extension is switched on, so it gets the error. [`prepare`] runs while the server
-//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Slow work runs in `prepare`, or in the controller's own
+//! checks the value of `bpe_enabled`, `CONTROLLER.commit` when it assigns it. Slow work runs in `prepare`, or in the controller's own
 //! thread. `prepare` uses a thread that the client stops waiting for after a minute. Server threads that read or write pages
 //! never wait for any of it.
 
@@ -30,9 +30,9 @@ use crate::intercept::untracked;
 use crate::platform::{CORE, Linux};
 use crate::restart::{persist, redo_log};
 use crate::settings;
-use host::CONTROLLER;
 
 pub use clients::{check, prepare};
+pub use host::CONTROLLER;
 pub use messages::State;
 
 /// Registers a function for each iteration of the controller's thread.
@@ -65,13 +65,8 @@ pub fn start(passive: Option<String>, early: bool) {
     }
 }
 
-/// Stops the controller: the plugin is being unloaded, or the server stops. It calls `end` to end other activities once no
+/// Stops the controller and leaves the cache to the next process. It calls `end` to end other activities once no
 /// new ones can begin.
-pub fn stop(end: impl FnOnce()) {
-    CONTROLLER.stop(end);
-}
-
-/// Stops the controller and leaves the cache to the next process. `end` as in [`stop`].
 pub fn stop_and_persist(end: impl FnOnce()) {
     CONTROLLER.leave(end);
     if let Some(active) = CORE.switch().active().as_ref()
@@ -81,21 +76,11 @@ pub fn stop_and_persist(end: impl FnOnce()) {
     }
 }
 
-/// Second phase of switching on, for a client: hooks serve from here on.
-pub fn commit() {
-    CONTROLLER.commit();
-}
-
-/// Switches off at once, including a recording. The active extension is retired in the background.
-pub fn disable() {
-    CONTROLLER.disable();
-}
-
 /// Makes the hooks track files and record page reads and writes, whether the extension is on or off.
 ///
 /// # Errors
 /// The reason why the hooks cannot be switched on, for the client.
-pub fn follow_for_recording() -> Result<(), String> {
+pub fn track_for_recording() -> Result<(), String> {
     CONTROLLER
         .follow_for_recording()
         .map_err(messages::refusal_text)
@@ -104,11 +89,6 @@ pub fn follow_for_recording() -> Result<(), String> {
 /// A hook panicked: switches off permanently. Takes no lock that the hook might hold.
 pub fn panicked() {
     CONTROLLER.panicked();
-}
-
-/// Applies changed settings that need no new layout to the active extension.
-pub fn settings_changed() {
-    CONTROLLER.settings_changed();
 }
 
 /// Returns the state and its reason, for status.
@@ -162,9 +142,4 @@ pub fn async_mode() -> &'static str {
 pub fn is_beside_data(path: &Path) -> bool {
     let beside = CONTROLLER.host.beside_data.lock();
     beside.iter().any(|other| other == path)
-}
-
-/// How often the extension was switched on.
-pub fn switched_on() -> u64 {
-    CONTROLLER.switched_on()
 }

@@ -20,7 +20,7 @@ const MAX_MEMORY_PART: u64 = 8;
 const PERCENT_OF_POOL: u64 = 4;
 const MIN_MEMORY: u64 = 4 << 20;
 /// A size is searched in steps of this fraction of the room.
-const PARTS: u64 = 1 << 20;
+const SIZE_STEPS: u64 = 1 << 20;
 /// Number of checks whether a device has room for an equal share.
 const MAX_SPACE_CHECKS: u32 = 4;
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ impl Plan {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_layout(settings: &Settings, memory: u64, sizes: &[u64]) -> Result<Plan, String> {
-        let mut plan = Plan::named(settings, data_directory)?;
+        let mut plan = Plan::resolve(settings, data_directory)?;
         if plan.percent.is_some() {
             plan.refuse_data_disk()?;
         }
@@ -73,7 +73,7 @@ impl Plan {
     }
 
     fn beside(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
-        let mut plan = Plan::named(settings, data)?;
+        let mut plan = Plan::resolve(settings, data)?;
         if plan.percent.is_some() {
             plan.refuse_data_disk()?;
         }
@@ -81,7 +81,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn named(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
+    fn resolve(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
         refuse_in_path("bpe_path", &settings.path)?;
         let paths: Vec<&str> = settings.paths().collect();
         if paths.is_empty() {
@@ -164,7 +164,7 @@ impl Plan {
     }
 
     /// The chosen size and the reason, where `bpe_size` is a percentage.
-    pub fn chosen(&self) -> Option<String> {
+    pub fn chosen_size(&self) -> Option<String> {
         let percent = self.percent?;
         let why = if self.is_limited {
             format!(
@@ -194,12 +194,13 @@ impl Plan {
         let usual = sum.checked_div(known).unwrap_or(0);
         let share = |config: &mut Config, of: u64| {
             for (device, part) in config.devices.iter_mut().zip(&parts) {
-                let bytes = u128::from(part.unwrap_or(usual)) * u128::from(of) / u128::from(PARTS);
+                let bytes =
+                    u128::from(part.unwrap_or(usual)) * u128::from(of) / u128::from(SIZE_STEPS);
                 device.bytes = (bytes as u64).max(cache::LEAST_DEVICE_BYTES);
             }
         };
         // Bisects for the largest size that fits.
-        let (mut fits, mut too_much) = (0, PARTS + 1);
+        let (mut fits, mut too_much) = (0, SIZE_STEPS + 1);
         while too_much - fits > 1 {
             let middle = fits.midpoint(too_much);
             share(&mut self.config, middle);
@@ -210,7 +211,7 @@ impl Plan {
             }
         }
         share(&mut self.config, fits);
-        self.is_limited = fits < PARTS;
+        self.is_limited = fits < SIZE_STEPS;
         self.size = self.devices().iter().map(|device| device.bytes).sum();
     }
 
@@ -436,7 +437,7 @@ mod tests {
                 ..Settings::current()
             };
             let plan = Plan::beside(&settings, || "/proc".into()).unwrap();
-            (plan.size, plan.chosen(), plan.config(16384, None))
+            (plan.size, plan.chosen_size(), plan.config(16384, None))
         };
         let (all, why, _) = sized(100, u64::MAX);
         assert!(why.unwrap().contains("100 % of the room"));

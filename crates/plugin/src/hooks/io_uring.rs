@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Ring, pending_head), 64);
     }
     /// A file with pages of 16 KiB. Its generations count while it is tracked.
-    fn followed(owner: u32) -> &'static DataFile {
+    fn tracked(owner: u32) -> &'static DataFile {
         let file = Box::leak(Box::new(DataFile::new(owner, CORE.switch())));
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
         file
@@ -184,7 +184,7 @@ mod tests {
         CORE.notes.note_into(Some(std::sync::Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
         let mode = CORE.switch().mode();
-        let file = followed(77);
+        let file = tracked(77);
         let mut page = vec![1u8; 16384];
         page[4..8].copy_from_slice(&9u32.to_be_bytes());
         let address = page.as_ptr() as u64;

@@ -8,7 +8,7 @@
 //!
 //! A part has `first` (whether it is the first one), `next` (null at the end), and `files`. Each file has its name below the
 //! data directory and that of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list`
-//! ([`interface::heat`], in base64). [`warm-put`](crate::reports::warm) accepts a part unchanged. A part takes about [`TIME`] and
+//! ([`interface::heat`], in base64). [`warm-put`](crate::reports::warm) accepts a part unchanged. A part takes about [`ANSWER_TIME`] and
 //! [`MAX_BYTES`] of lists. It reads no data file, except the first page of each file once, and changes nothing.
 //!
 //! Fingerprints are made of cached pages; other pages are read from the data files. They require the right to `SET GLOBAL`:
@@ -35,7 +35,7 @@ use crate::platform::CORE;
 use crate::tables::table_name;
 
 /// Time limit of an answer.
-const TIME: Duration = Duration::from_millis(200);
+const ANSWER_TIME: Duration = Duration::from_millis(200);
 /// Extents between two checks of the clock.
 const EXTENTS_PER_CHECK: u32 = 16;
 /// Maximum numbers of files in an answer, and of files whose first page is remembered.
@@ -43,26 +43,26 @@ const MAX_FILES: usize = 512;
 const MAX_KNOWN: usize = 100_000;
 
 /// Contents of the files' first pages. They never change during the life of a file.
-pub struct Heads(Mutex<BTreeMap<FileId, Tablespace>>);
+pub struct FirstPages(Mutex<BTreeMap<FileId, Tablespace>>);
 
 /// A file, and page numbers in it.
 type Pages = (String, Vec<u32>);
 
 /// Pages in an answer with fingerprints.
-const MAX_PRINTS: usize = 1024;
+const MAX_FINGERPRINTS: usize = 1024;
 
 /// The answer to `heat-prints SECRET FILES`; `None` if that is malformed.
-fn prints(argument: &str) -> Option<Value> {
+fn fingerprints(argument: &str) -> Option<Value> {
     let (secret, files) = parse(argument)?;
     let by_name = files_by_name();
     let mut buffer = RunBuffer::new();
     let mut of_file = |(name, pages): &Pages| -> Value {
         let file = by_name.get(name);
-        let prints = pages.iter().map(|page| {
+        let fingerprints = pages.iter().map(|page| {
             let print = CORE.print(file?, *page, &secret, buffer.as_mut()?)?;
             Some(print.0.map(|hash| format!("{hash:016x}")))
         });
-        json!(prints.collect::<Vec<_>>())
+        json!(fingerprints.collect::<Vec<_>>())
     };
     Some(json!({ "prints": files.iter().map(&mut of_file).collect::<Vec<_>>() }))
 }
@@ -74,11 +74,11 @@ fn parse(argument: &str) -> Option<(Secret, Vec<Pages>)> {
     let secret = is_hexadecimal.then(|| u128::from_str_radix(secret, 16).ok())??;
     let files: Vec<Pages> = serde_json::from_str(files).ok()?;
     let pages: usize = files.iter().map(|(_, pages)| pages.len()).sum();
-    (pages <= MAX_PRINTS).then_some((secret.to_be_bytes(), files))
+    (pages <= MAX_FINGERPRINTS).then_some((secret.to_be_bytes(), files))
 }
 
 /// The reason why nothing is cached, if the extension is off.
-pub fn reason_off() -> Option<String> {
+pub fn off_reason() -> Option<String> {
     if CORE.switch().active().is_some() {
         return None;
     }
@@ -89,15 +89,15 @@ pub fn reason_off() -> Option<String> {
 
 /// The files of this server, by their names in lists.
 pub fn files_by_name() -> HashMap<String, &'static DataFile> {
-    let (files, names) = (CORE.files.all().into_iter(), Names::below_here());
+    let (files, names) = (CORE.files.all().into_iter(), ListNames::below_here());
     files
         .filter_map(|file| Some((names.of(file)?, file)))
         .collect()
 }
 
-impl Heads {
-    pub(crate) const fn new() -> Heads {
-        Heads(Mutex::new(BTreeMap::new()))
+impl FirstPages {
+    pub(crate) const fn new() -> FirstPages {
+        FirstPages(Mutex::new(BTreeMap::new()))
     }
 
     pub fn of(&self, file: &'static DataFile) -> Option<Tablespace> {
@@ -122,7 +122,7 @@ impl Heads {
     /// The answer to an argument of `bpe_report()` that begins with `heat`; `None` for an unknown one.
     pub fn answer(&self, argument: &str) -> Option<Value> {
         if let Some(argument) = argument.strip_prefix("heat-prints ") {
-            return prints(argument);
+            return fingerprints(argument);
         }
         let (file, page) = match argument.strip_prefix("heat")? {
             "" => (0, 0),
@@ -133,7 +133,7 @@ impl Heads {
         };
         let guard = CORE.switch().active();
         let Some(active) = &*guard else {
-            return Some(json!({ "error": reason_off() }));
+            return Some(json!({ "error": off_reason() }));
         };
         let mut list = self.list(active, file, page);
         list["first"] = (argument == "heat").into();
@@ -141,12 +141,12 @@ impl Heads {
     }
 
     fn list(&self, active: &Active, first: u32, from: u32) -> Value {
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + ANSWER_TIME;
         let mut all = CORE.files.all();
         all.retain(|file| file.owner >= first);
         all.sort_unstable_by_key(|file| file.owner);
         let (mut files, mut bytes) = (Vec::new(), 0);
-        let (mut next, names) = (Value::Null, Names::below_here());
+        let (mut next, names) = (Value::Null, ListNames::below_here());
         for file in all {
             let from = if file.owner == first { from } else { 0 };
             let Some(name) = names.of(file) else {
@@ -220,15 +220,15 @@ fn walk(
 }
 
 /// Names of files in lists.
-pub struct Names {
+pub struct ListNames {
     /// The data directory, which is a server's working directory.
     here: String,
 }
 
-impl Names {
-    pub fn below_here() -> Names {
+impl ListNames {
+    pub fn below_here() -> ListNames {
         let here = std::env::current_dir().unwrap_or_default();
-        Names {
+        ListNames {
             here: here.to_string_lossy().into_owned(),
         }
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn only_known_arguments_are_answered() {
-        let heads = Heads::new();
+        let first_pages = FirstPages::new();
         for unknown in [
             "hea",
             "heat:",
@@ -271,17 +271,17 @@ mod tests {
             "heats",
             "heat:1:2:3",
         ] {
-            assert_eq!(heads.answer(unknown), None, "{unknown}");
+            assert_eq!(first_pages.answer(unknown), None, "{unknown}");
         }
         let _turn = crate::platform::process::UNDER_TEST.lock();
-        let error = heads
+        let error = first_pages
             .answer("heat")
             .map(|answer| answer["error"].to_string());
         assert!(error.is_some_and(|error| error.contains("disabled")));
     }
 
     #[test]
-    fn requests_for_prints_are_bounded() {
+    fn fingerprint_requests_are_bounded() {
         let secret = "0123456789abcdef0123456789abcdef";
         let pages = |text: &str| {
             let (_, files) = parse(text)?;
@@ -290,9 +290,9 @@ mod tests {
         let two = format!(r#"{secret} [["d/t.ibd",[4,5]],["d/u.ibd",[9]]]"#);
         assert_eq!(pages(&two), Some(3));
         let many = |pages: usize| format!("{secret} {}", json!([["d/t.ibd", vec![4; pages]]]));
-        assert_eq!(pages(&many(MAX_PRINTS)), Some(MAX_PRINTS));
+        assert_eq!(pages(&many(MAX_FINGERPRINTS)), Some(MAX_FINGERPRINTS));
         for wrong in [
-            many(MAX_PRINTS + 1),
+            many(MAX_FINGERPRINTS + 1),
             secret.to_owned(),
             format!("{secret} d/t.ibd:4"),
             format!("{secret}0 []"),
@@ -301,7 +301,8 @@ mod tests {
         ] {
             assert_eq!(pages(&wrong), None, "{wrong:.100}");
         }
-        let answer = Heads::new().answer(&format!("heat-prints {secret} [[\"d/no.ibd\", [4]]]"));
+        let answer =
+            FirstPages::new().answer(&format!("heat-prints {secret} [[\"d/no.ibd\", [4]]]"));
         assert_eq!(answer, Some(json!({ "prints": [[null]] })));
     }
 

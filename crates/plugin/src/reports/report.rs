@@ -12,7 +12,7 @@ use coherence::os::Os as _;
 use coherence::switch::Active;
 use serde_json::{Value, json};
 
-use crate::control::{self, State};
+use crate::control::{self, CONTROLLER, State};
 use crate::platform::{CORE, SUSPENSIONS};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
@@ -48,12 +48,7 @@ pub fn totals() -> Totals {
         ),
         None => Default::default(),
     };
-    let memory = cache.memory_bytes
-        + if guard.is_some() {
-            standing_memory()
-        } else {
-            0
-        };
+    let memory = cache.memory_bytes + if guard.is_some() { base_memory() } else { 0 };
     Totals {
         data_latency: data,
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
@@ -67,7 +62,7 @@ pub fn totals() -> Totals {
 }
 
 /// Memory outside the extension, whose own figure includes the generations.
-fn standing_memory() -> u64 {
+fn base_memory() -> u64 {
     CORE.files.memory_bytes() + CORE.requests.memory_bytes()
 }
 
@@ -96,7 +91,7 @@ pub fn state_reason(state: State, reason: &str) -> String {
         (State::Bypass, _) => Some(reason.to_owned()),
         _ => return reason.to_owned(),
     };
-    let rules = match TABLES.wrong() {
+    let rules = match TABLES.error() {
         error if error.is_empty() => error,
         error => format!("bpe_tables is not followed: {error}"),
     };
@@ -137,7 +132,7 @@ pub fn summary() -> Value {
     let bypass = BYPASS.status(&CORE);
     let (state, reason) = control::state();
     let cache = &totals.cache;
-    let (kept_out, bytes_kept_out) = kept_out();
+    let (kept_out, bytes_kept_out) = excluded_io();
     let quantiles = |of: &HistogramSnapshot| json!({ "p50": of.quantile(0.50), "p95": of.quantile(0.95), "p99": of.quantile(0.99) });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -150,14 +145,14 @@ pub fn summary() -> Value {
         "compares": bypass.compares,
         "load_mode": if control::loaded_early() { "early" } else { "runtime" },
         "async_mode": control::async_mode(),
-        "switched_on": control::switched_on(),
+        "switched_on": CONTROLLER.switched_on(),
         "recording": CORE.switch().mode().records(),
-        "verifications": DIAGNOSTICS.verifications.under_way(),
+        "verifications": DIAGNOSTICS.verifications.active(),
         "hook_mode": CORE.switch().mode().bits(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,
         "tables": settings::text_of(&TABLES.text),
-        "tables_error": TABLES.wrong(),
+        "tables_error": TABLES.error(),
         "kept_out": kept_out,
         "bytes_kept_out": bytes_kept_out,
         "instances": totals.instances,
@@ -271,7 +266,7 @@ pub fn devices() -> Value {
 }
 
 /// Page reads and writes that bypassed the cache because of table rules since the server started, and their bytes.
-pub fn kept_out() -> (u64, u64) {
+pub fn excluded_io() -> (u64, u64) {
     let treatments = &CORE.files.treatments;
     (
         treatments.pages.load(Ordering::Relaxed),

@@ -35,9 +35,9 @@ use crate::platform::{CORE, Linux};
 use crate::{control, settings};
 
 /// Capacity of the ring, events. At 16 bytes each it determines the memory of a recording, 4 MiB.
-const PLACES: usize = 1 << 18;
+const RING_RECORDS: usize = 1 << 18;
 /// Memory of a recording, bytes. An answer temporarily takes up to 2 MiB more.
-pub const MEMORY: usize = PLACES * RECORD_BYTES;
+pub const MEMORY: usize = RING_RECORDS * RECORD_BYTES;
 /// A recording without requests of its client ends automatically after this time.
 pub const LEASE: Duration = Duration::from_secs(5);
 /// Maximum records of one answer: their text fits into 1 MiB, the smallest likely packet limit of a server.
@@ -46,7 +46,7 @@ const RECORDS_AT_ONCE: usize = 32 * 1024;
 struct Session {
     name: String,
     ring: Arc<Ring>,
-    heard_of: Instant,
+    last_request: Instant,
     /// Reason why recording has ended.
     ended: Option<&'static str>,
 }
@@ -131,32 +131,32 @@ impl Recordings {
             None => {}
         }
         let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-        let ring = Arc::new(Ring::new(PLACES));
+        let ring = Arc::new(Ring::new(RING_RECORDS));
         CORE.notes.note_into(Some(Arc::clone(&ring)));
-        control::follow_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
+        control::track_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
         *session = Some(Session {
             name: name.clone(),
             ring,
-            heard_of: Instant::now(),
+            last_request: Instant::now(),
             ended: None,
         });
         let watched = name.clone();
         if let Err(error) = Linux.spawn("bpe-recorder", move || self.watch(&watched)) {
-            self.give_back(&mut session);
+            self.release(&mut session);
             return Err(format!("cannot start a thread for the recording: {error}"));
         }
         Linux.warning("a recording of page reads and writes begins");
         Ok(json!({
             "recording": name,
             "lease_seconds": LEASE.as_secs(),
-            "capacity": PLACES,
+            "capacity": RING_RECORDS,
         }))
     }
 
     fn next(&self, name: &str, acknowledged: u64) -> Result<Value, String> {
         let mut guard = self.session.lock();
         let session = named(&mut guard, name)?;
-        session.heard_of = Instant::now();
+        session.last_request = Instant::now();
         // Must precede the read of the records: events recorded after the end was seen would never be drained.
         session.is_over();
         session.ring.acknowledge(acknowledged);
@@ -175,7 +175,7 @@ impl Recordings {
             "records": BASE64.encode(records),
         });
         if done {
-            self.give_back(&mut guard);
+            self.release(&mut guard);
         }
         Ok(value)
     }
@@ -183,13 +183,13 @@ impl Recordings {
     fn stop_named(&self, name: &str) -> Result<Value, String> {
         let mut guard = self.session.lock();
         let session = named(&mut guard, name)?;
-        session.heard_of = Instant::now();
+        session.last_request = Instant::now();
         session.end("asked for");
         Ok(json!({ "events": session.ring.next_number(), "lost": session.ring.lost() }))
     }
 
     /// Ends the session and frees its memory.
-    fn give_back(&self, guard: &mut Option<Session>) {
+    fn release(&self, guard: &mut Option<Session>) {
         if let Some(mut session) = guard.take() {
             session.end("asked for");
             // A hook that is recording an event must not be the one that frees the memory.
@@ -208,10 +208,10 @@ impl Recordings {
             let Ok(session) = named(&mut guard, name) else {
                 return;
             };
-            let until = session.heard_of + LEASE;
+            let until = session.last_request + LEASE;
             if Instant::now() >= until {
                 session.end("nobody drained it");
-                self.give_back(&mut guard);
+                self.release(&mut guard);
                 return;
             }
             self.changed.wait_until(&mut guard, until);
@@ -220,7 +220,7 @@ impl Recordings {
 
     /// Ends the recording: the plugin is being unloaded, or the server stops.
     pub fn stop(&self) {
-        self.give_back(&mut self.session.lock());
+        self.release(&mut self.session.lock());
     }
 
     /// Memory of the recording, bytes; 0 without one.
@@ -273,14 +273,14 @@ mod tests {
     }
 
     /// A session with a small ring, in mode `RECORD`.
-    fn session(all: &Recordings, name: &str, heard_of: Instant) -> Arc<Ring> {
+    fn session(all: &Recordings, name: &str, last_request: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
         CORE.notes.note_into(Some(Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
         *all.session.lock() = Some(Session {
             name: name.into(),
             ring: Arc::clone(&ring),
-            heard_of,
+            last_request,
             ended: None,
         });
         ring
@@ -351,7 +351,7 @@ mod tests {
         session(all, "c", Instant::now());
         assert_eq!(all.begin(), Err("another recording is under way".into()));
         assert!(all.memory_bytes() > 0);
-        all.session.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
+        all.session.lock().as_mut().unwrap().last_request = Instant::now() - LEASE;
         all.watch("c");
         assert!(all.session.lock().is_none());
         assert_eq!((CORE.switch().mode().bits(), all.memory_bytes()), (0, 0));

@@ -29,11 +29,11 @@ use crate::platform::{CORE, Linux};
 use crate::settings;
 
 /// Approximate time limit of a call.
-const TIME: Duration = Duration::from_millis(200);
+const ANSWER_TIME: Duration = Duration::from_millis(200);
 /// Maximum number of wrong pages in one answer.
-const LISTED: usize = 64;
+const MAX_LISTED: usize = 64;
 /// Maximum number of damaged pages in one answer.
-const LISTED_DAMAGED: usize = 1024;
+const MAX_LISTED_DAMAGED: usize = 1024;
 
 /// A verification without requests of its client ends automatically after this time.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -43,9 +43,9 @@ const MAX_ACTIVE: usize = 8;
 struct Verification {
     name: String,
     every: u32,
-    heard_of: Instant,
+    last_request: Instant,
     /// Calls in progress.
-    at_work: u32,
+    active_calls: u32,
 }
 
 /// The active verifications.
@@ -60,14 +60,14 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn begin(of: &'a Verifications, name: &'a str) -> Result<Call<'a>, String> {
-        let mut under_way = of.now();
-        let one = under_way.iter_mut().find(|one| one.name == name).ok_or_else(|| {
+        let mut active = of.now();
+        let one = active.iter_mut().find(|one| one.name == name).ok_or_else(|| {
             format!(
                 "there is no such verification: it has ended, or was not continued for {} seconds",
                 LEASE.as_secs()
             )
         })?;
-        one.at_work += 1;
+        one.active_calls += 1;
         Ok(Call {
             of,
             name,
@@ -78,10 +78,10 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut under_way = self.of.0.lock();
-        if let Some(one) = under_way.iter_mut().find(|one| one.name == self.name) {
-            one.at_work = one.at_work.saturating_sub(1);
-            one.heard_of = Instant::now();
+        let mut active = self.of.0.lock();
+        if let Some(one) = active.iter_mut().find(|one| one.name == self.name) {
+            one.active_calls = one.active_calls.saturating_sub(1);
+            one.last_request = Instant::now();
         }
     }
 }
@@ -108,13 +108,13 @@ impl Verifications {
 
     /// The active verifications, without expired ones.
     fn now(&self) -> MutexGuard<'_, Vec<Verification>> {
-        let mut under_way = self.0.lock();
-        under_way.retain(|one| one.at_work > 0 || one.heard_of.elapsed() < LEASE);
-        under_way
+        let mut active = self.0.lock();
+        active.retain(|one| one.active_calls > 0 || one.last_request.elapsed() < LEASE);
+        active
     }
 
     /// Number of active verifications.
-    pub fn under_way(&self) -> usize {
+    pub fn active(&self) -> usize {
         self.now().len()
     }
 
@@ -166,19 +166,19 @@ impl Verifications {
 
     fn begin(&self, every: u32) -> Result<Value, String> {
         let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-        let mut under_way = self.now();
-        if under_way.len() >= MAX_ACTIVE {
+        let mut active = self.now();
+        if active.len() >= MAX_ACTIVE {
             return Err(format!(
                 "{MAX_ACTIVE} verifications are under way; try again when one has ended"
             ));
         }
-        under_way.push(Verification {
+        active.push(Verification {
             name: name.clone(),
             every,
-            heard_of: Instant::now(),
-            at_work: 0,
+            last_request: Instant::now(),
+            active_calls: 0,
         });
-        drop(under_way);
+        drop(active);
         Linux.warning("a verification of cached pages begins");
         Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
     }
@@ -193,7 +193,7 @@ impl Verifications {
         let every = call.every;
         let from = Cursor { file, page, every };
         let add = |file: &DataFile, page, compared| counts.add(file, page, compared);
-        let next = CORE.compare_from(from, TIME, &mut buffers, add);
+        let next = CORE.compare_from(from, ANSWER_TIME, &mut buffers, add);
         drop(call);
         // A client that has found damaged pages may still request them.
         if next.is_none() && counts.damaged == 0 {
@@ -231,7 +231,7 @@ impl Counts {
             Compared::Damaged => {
                 self.compared += 1;
                 self.damaged += 1;
-                if self.listed_damaged.len() < LISTED_DAMAGED {
+                if self.listed_damaged.len() < MAX_LISTED_DAMAGED {
                     self.listed_damaged
                         .push(json!({ "file": file.name(), "number": file.owner, "page": number }));
                 }
@@ -239,7 +239,7 @@ impl Counts {
             Compared::Different => {
                 self.compared += 1;
                 self.wrong += 1;
-                if self.listed.len() < LISTED {
+                if self.listed.len() < MAX_LISTED {
                     Linux.error(&format!(
                         "page {number} of '{}' in the cache differed from the data file and was dropped. Please report \
                          this, and switch the extension off until the cause is known.",
@@ -316,15 +316,15 @@ mod tests {
         let call = Call::begin(&all, name).unwrap();
         let age = || {
             for one in all.0.lock().iter_mut() {
-                one.heard_of = Instant::now() - LEASE;
+                one.last_request = Instant::now() - LEASE;
             }
         };
         age();
-        assert_eq!(all.under_way(), 1);
+        assert_eq!(all.active(), 1);
         drop(call);
-        assert_eq!(all.under_way(), 1);
+        assert_eq!(all.active(), 1);
         age();
-        assert_eq!(all.under_way(), 0);
+        assert_eq!(all.active(), 0);
 
         for _ in 0..MAX_ACTIVE {
             assert!(all.begin(1).is_ok());
@@ -332,8 +332,8 @@ mod tests {
         assert!(all.begin(1).unwrap_err().contains("under way"));
         let one = all.0.lock()[0].name.clone();
         answer(&format!("verify-stop {one}"));
-        assert_eq!(all.under_way(), MAX_ACTIVE - 1);
+        assert_eq!(all.active(), MAX_ACTIVE - 1);
         all.end_all();
-        assert_eq!(all.under_way(), 0);
+        assert_eq!(all.active(), 0);
     }
 }

@@ -32,17 +32,17 @@ use serde_json::{Value, json};
 
 use crate::intercept::untracked::io_uring_seen;
 use crate::platform::{CORE, Linux};
-use crate::reports::heat::{Heads, files_by_name, reason_off};
+use crate::reports::heat::{FirstPages, files_by_name, off_reason};
 use crate::restart::redo_log;
 
 pub mod list;
 mod load;
-mod pace;
+mod rate_limiter;
 mod rejected;
 
 use list::List;
-use load::{Brought, LeftOut, Pass, Present};
-use pace::{Busy, Pace};
+use load::{CachedShare, LoadCounts, Pass, SkippedFiles};
+use rate_limiter::{LoadMonitor, RateLimiter};
 
 /// Interval at which a load checks the clock, the server's reads and the settings.
 const TICK: Duration = Duration::from_millis(20);
@@ -80,10 +80,10 @@ struct Load {
     state: State,
     /// The list has pages that were unproven after a restart.
     is_restart: bool,
-    pace: Arc<Pace>,
+    limiter: Arc<RateLimiter>,
     percent: f64,
     skipped: u64,
-    left_out: LeftOut,
+    skipped_files: SkippedFiles,
 }
 
 /// Progress of the latest list. `loaded` and `reads` count from the server's start.
@@ -101,12 +101,12 @@ pub struct Figures {
 pub struct Warming {
     put: Mutex<List>,
     load: Mutex<Option<Load>>,
-    busy: Mutex<Busy>,
-    brought: Brought,
+    busy: Mutex<LoadMonitor>,
+    counts: LoadCounts,
     reloading: AtomicBool,
     is_ending: AtomicBool,
     threads: AtomicU64,
-    heads: Heads,
+    first_pages: FirstPages,
 }
 
 impl Load {
@@ -116,7 +116,7 @@ impl Load {
     }
 
     fn end(&mut self) {
-        self.pace.end();
+        self.limiter.end();
         if self.state == State::Loading {
             self.state = State::Ended;
         }
@@ -133,7 +133,7 @@ fn check() -> Result<(), String> {
                 .into(),
         );
     }
-    if let Some(why) = reason_off() {
+    if let Some(why) = off_reason() {
         return Err(format!("{why}, so nothing can be loaded"));
     }
     if io_uring_seen() {
@@ -150,15 +150,15 @@ impl Warming {
         Warming {
             put: Mutex::new(List::new()),
             load: Mutex::new(None),
-            busy: Mutex::new(Busy::new()),
-            brought: Brought {
+            busy: Mutex::new(LoadMonitor::new()),
+            counts: LoadCounts {
                 loaded: AtomicU64::new(0),
                 reads: AtomicU64::new(0),
             },
             reloading: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             threads: AtomicU64::new(0),
-            heads: Heads::new(),
+            first_pages: FirstPages::new(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Warming {
             ("warm-put", part) => self.put(part),
             ("warm-load", seconds) => self.load(Duration::from_secs(seconds.parse().ok()?)),
             ("warm-status", "") => Ok(self.status()),
-            _ => return self.heads.answer(argument),
+            _ => return self.first_pages.answer(argument),
         };
         Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
     }
@@ -183,7 +183,7 @@ impl Warming {
         let known = names.iter().map(|name| {
             let file = files.get(name)?;
             // The length in pages takes the page size, which may have to be learned.
-            let page_size = load::size_of(file, &self.heads);
+            let page_size = load::size_of(file, &self.first_pages);
             let (_, pages) = CORE.open_pages(file)?;
             Some(json!({ "page_size": page_size, "pages": pages }))
         });
@@ -200,7 +200,7 @@ impl Warming {
         check()?;
         let list = std::mem::replace(&mut *put, List::new());
         drop(put);
-        let (list, pace, before) = self
+        let (list, limiter, before) = self
             .begin(list, age, false)
             .ok_or("another list is loaded")?;
         let listed: u64 = list.listed.iter().sum();
@@ -209,8 +209,8 @@ impl Warming {
             if let Some(before) = before.filter(|before| !before.is_restart) {
                 load::cool(&before.list, &list);
             }
-            self.run(&list, &pace, false);
-            self.watch(&list, &pace);
+            self.run(&list, &limiter, false);
+            self.watch(&list, &limiter);
         };
         if let Err(error) = self.spawn("bpe-warm", work) {
             self.end_soon();
@@ -222,12 +222,12 @@ impl Warming {
     fn status(&self) -> Value {
         let mut status = json!(self.figures());
         let load = self.load.lock();
-        let left_out = load.iter().flat_map(|load| &load.left_out);
-        let left_out = left_out.map(|(reason, names)| {
+        let skipped_files = load.iter().flat_map(|load| &load.skipped_files);
+        let skipped_files = skipped_files.map(|(reason, names)| {
             let some: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
             json!({ "reason": reason, "files": names.len(), "names": some })
         });
-        status["left_out"] = left_out.collect();
+        status["left_out"] = skipped_files.collect();
         status
     }
 
@@ -238,15 +238,15 @@ impl Warming {
         mut list: List,
         age: Duration,
         is_restart: bool,
-    ) -> Option<(Arc<List>, Arc<Pace>, Option<Load>)> {
-        let left_out = load::leave_out(&mut list, &self.heads);
+    ) -> Option<(Arc<List>, Arc<RateLimiter>, Option<Load>)> {
+        let skipped_files = load::skip_files(&mut list, &self.first_pages);
         let capacity = CORE
             .switch()
             .active()
             .as_ref()
             .map_or(0, |active| active.extension.statistics().bytes_capacity);
         list.rank(capacity);
-        let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
+        let (list, limiter) = (Arc::new(list), Arc::new(RateLimiter::new()));
         let now = Instant::now();
         let mut current = self.load.lock();
         if is_restart && current.as_ref().is_some_and(Load::is_client_loading) {
@@ -258,36 +258,36 @@ impl Warming {
             taken: now.checked_sub(age).unwrap_or(now),
             state: State::Loading,
             is_restart,
-            pace: Arc::clone(&pace),
+            limiter: Arc::clone(&limiter),
             percent,
             skipped: 0,
-            left_out,
+            skipped_files,
         });
         if let Some(before) = &mut before {
             before.end();
         }
-        Some((list, pace, before))
+        Some((list, limiter, before))
     }
 
     /// Loads a list until it is complete, replaced or ended.
-    fn run(&'static self, list: &Arc<List>, pace: &Arc<Pace>, is_restart: bool) {
+    fn run(&'static self, list: &Arc<List>, limiter: &Arc<RateLimiter>, is_restart: bool) {
         let mut state = State::Loaded;
         for _ in 0..MAX_PASSES {
-            let pass = Arc::new(Pass::new(list, &self.brought));
-            self.pass(&pass, list, pace, is_restart);
+            let pass = Arc::new(Pass::new(list, &self.counts));
+            self.pass(&pass, list, limiter, is_restart);
             let pages = |pages: &AtomicU64| pages.load(Ordering::SeqCst);
             let skipped = pages(&pass.skipped) + pages(&pass.rejected);
-            self.of(pace, |load| load.skipped = skipped);
+            self.of(limiter, |load| load.skipped = skipped);
             if pass.is_limited.load(Ordering::SeqCst) {
                 state = State::Limited;
                 break;
             }
-            if pace.is_over() || pages(&pass.postponed) == 0 {
+            if limiter.has_ended() || pages(&pass.postponed) == 0 {
                 break;
             }
         }
-        self.count(list, pace);
-        self.of(pace, |load| {
+        self.count(list, limiter);
+        self.of(limiter, |load| {
             if load.state == State::Loading {
                 load.state = state;
             }
@@ -295,11 +295,11 @@ impl Warming {
     }
 
     /// Counts the cached pages of a list until it is replaced, since they may be evicted again.
-    fn watch(&self, list: &List, pace: &Arc<Pace>) {
+    fn watch(&self, list: &List, limiter: &Arc<RateLimiter>) {
         let mut until = Instant::now();
-        while self.of(pace, |_| ()).is_some() && !self.is_ending.load(Ordering::SeqCst) {
+        while self.of(limiter, |_| ()).is_some() && !self.is_ending.load(Ordering::SeqCst) {
             if Instant::now() >= until {
-                let took = self.count(list, pace);
+                let took = self.count(list, limiter);
                 until = Instant::now() + COUNT_INTERVAL.max(took * COUNT_PART);
             }
             std::thread::sleep(10 * TICK);
@@ -307,23 +307,29 @@ impl Warming {
     }
 
     /// Counts the cached pages of a list. Returns the time that it took.
-    fn count(&self, list: &List, pace: &Arc<Pace>) -> Duration {
+    fn count(&self, list: &List, limiter: &Arc<RateLimiter>) -> Duration {
         let began = Instant::now();
-        let percent = Present::count(list).percent();
-        self.of(pace, |load| load.percent = percent);
+        let percent = CachedShare::count(list).percent();
+        self.of(limiter, |load| load.percent = percent);
         began.elapsed()
     }
 
     /// One pass over a list, in threads whose rate this one sets.
-    fn pass(&'static self, pass: &Arc<Pass>, list: &List, pace: &Arc<Pace>, is_restart: bool) {
+    fn pass(
+        &'static self,
+        pass: &Arc<Pass>,
+        list: &List,
+        limiter: &Arc<RateLimiter>,
+        is_restart: bool,
+    ) {
         let running = Arc::new(AtomicU64::new(0));
         let threads = crate::settings::warm_io_capacity().unwrap_or(0) / READS_PER_THREAD;
         for _ in 0..threads.clamp(1, MAX_THREADS) {
-            let (pass, pace, running_too) =
-                (Arc::clone(pass), Arc::clone(pace), Arc::clone(&running));
+            let (pass, limiter, running_too) =
+                (Arc::clone(pass), Arc::clone(limiter), Arc::clone(&running));
             running.fetch_add(1, Ordering::SeqCst);
             let work = move || {
-                pass.work(&pace);
+                pass.work(&limiter);
                 running_too.fetch_sub(1, Ordering::SeqCst);
             };
             if self.spawn("bpe-warm-read", work).is_err() {
@@ -335,14 +341,14 @@ impl Warming {
             std::thread::sleep(TICK);
             let now = Instant::now();
             let Some(capacity) = crate::settings::warm_io_capacity() else {
-                if !pace.is_over() {
+                if !limiter.has_ended() {
                     Linux.note("loading of pages ends: bpe_warm_io_capacity is 0");
-                    self.of(pace, Load::end);
+                    self.of(limiter, Load::end);
                 }
                 continue;
             };
             if now >= counts {
-                let took = self.count(list, pace);
+                let took = self.count(list, limiter);
                 counts = now + LOADING_COUNT_INTERVAL.max(took * COUNT_PART);
             }
             let guard = CORE.switch().active();
@@ -351,20 +357,22 @@ impl Warming {
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
             // After a restart the server makes many reads, because the pages are missing.
             let limit = if is_restart { u64::MAX } else { capacity };
-            let is_busy = self.busy.lock().look(now, reads, nanos, limit);
+            let is_busy = self.busy.lock().sample(now, reads, nanos, limit);
             let rests = is_busy || !CORE.files.is_settled();
-            pace.rest(rests);
+            limiter.rest(rests);
             if !rests {
-                pace.grant(capacity, now - last);
+                limiter.grant(capacity, now - last);
             }
             last = now;
         }
     }
 
     /// Changes the load of this pace, unless another one has replaced it.
-    fn of<T>(&self, pace: &Arc<Pace>, change: impl FnOnce(&mut Load) -> T) -> Option<T> {
+    fn of<T>(&self, limiter: &Arc<RateLimiter>, change: impl FnOnce(&mut Load) -> T) -> Option<T> {
         let mut load = self.load.lock();
-        let load = load.as_mut().filter(|load| Arc::ptr_eq(&load.pace, pace));
+        let load = load
+            .as_mut()
+            .filter(|load| Arc::ptr_eq(&load.limiter, limiter));
         load.map(change)
     }
 
@@ -427,27 +435,27 @@ impl Warming {
             return false;
         }
         let names: BTreeSet<_> = open.files.keys().cloned().collect();
-        let Some((open, pace, before)) = self.begin(open, Duration::ZERO, true) else {
+        let Some((open, limiter, before)) = self.begin(open, Duration::ZERO, true) else {
             return false;
         };
         let pages: u64 = open.listed.iter().sum();
         Linux.note(&format!(
             "{pages} pages that were not proven after the restart are loaded from the data files"
         ));
-        self.run(&open, &pace, true);
+        self.run(&open, &limiter, true);
         let mut load = self.load.lock();
-        if pace.is_over() {
+        if limiter.has_ended() {
             return false;
         }
         let client = before.as_ref();
-        let client = client.map(|load| (Arc::clone(&load.list), Arc::clone(&load.pace)));
+        let client = client.map(|load| (Arc::clone(&load.list), Arc::clone(&load.limiter)));
         *load = before;
         drop(load);
-        if let Some((list, pace)) = client {
-            let _ = self.spawn("bpe-warm", move || self.watch(&list, &pace));
+        if let Some((list, limiter)) = client {
+            let _ = self.spawn("bpe-warm", move || self.watch(&list, &limiter));
         }
         list.retain(|name, _| !names.contains(name));
-        let loaded = self.brought.loaded.load(Ordering::SeqCst);
+        let loaded = self.counts.loaded.load(Ordering::SeqCst);
         Linux.note(&format!(
             "the pages that were not proven after the restart are loaded again: {loaded} pages"
         ));
@@ -461,7 +469,7 @@ impl Warming {
         let load = load.as_ref();
         Figures {
             state: load.map_or("none", |load| match load.state {
-                State::Loading if load.pace.is_paused() => "paused",
+                State::Loading if load.limiter.is_paused() => "paused",
                 State::Loading => "loading",
                 State::Loaded => "loaded",
                 State::Limited => "limited",
@@ -470,9 +478,9 @@ impl Warming {
             percent: load.map_or(-1.0, |load| if is_off { 0.0 } else { load.percent }),
             age_seconds: load.map_or(0, |load| load.taken.elapsed().as_secs()),
             listed: load.map_or(0, |load| load.list.listed.iter().sum()),
-            loaded: self.brought.loaded.load(Ordering::SeqCst),
+            loaded: self.counts.loaded.load(Ordering::SeqCst),
             skipped: load.map_or(0, |load| load.skipped),
-            reads: self.brought.reads.load(Ordering::SeqCst),
+            reads: self.counts.reads.load(Ordering::SeqCst),
         }
     }
 
@@ -503,7 +511,7 @@ impl Warming {
         }
         *self.load.lock() = None;
         *self.put.lock() = List::new();
-        self.heads.forget();
+        self.first_pages.forget();
         self.is_ending.store(false, Ordering::SeqCst);
     }
 

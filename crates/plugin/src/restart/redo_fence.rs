@@ -33,7 +33,7 @@ pub type Fence = [u64; 4];
 /// # Errors
 /// The log has an unknown format, does not protect the data, or cannot be read.
 pub fn of(folder: &Path) -> Result<Fence, String> {
-    let many = folder.join(mysql::FOLDER);
+    let many = folder.join(mysql::DIRECTORY);
     let mut digest = Digest::default();
     let one = folder.join(mariadb::NAME);
     let result = match (one.exists(), many.is_dir()) {
@@ -51,22 +51,22 @@ pub fn of(folder: &Path) -> Result<Fence, String> {
 pub(super) fn open_log() -> Option<PathBuf> {
     let open = fs::read_dir("/proc/self/fd").ok()?;
     open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-        .find_map(|path| Some(folder_of(&path)?.to_path_buf()))
+        .find_map(|path| Some(directory_of(&path)?.to_path_buf()))
 }
 
 /// Whether a file of the log may be opened under this name.
-pub fn is_name(name: &[u8]) -> bool {
+pub fn is_log_name(name: &[u8]) -> bool {
     let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
     name == mariadb::NAME.as_bytes() || name.starts_with(mysql::PREFIX.as_bytes())
 }
 
 /// Returns the log's directory, from the path of one of its files; `None` for another file.
-pub fn folder_of(path: &Path) -> Option<&Path> {
+pub fn directory_of(path: &Path) -> Option<&Path> {
     let (name, folder) = (path.file_name()?.as_bytes(), path.parent()?);
     if name == mariadb::NAME.as_bytes() {
         return Some(folder);
     }
-    let is_one = folder.file_name()?.as_bytes() == mysql::FOLDER.as_bytes();
+    let is_one = folder.file_name()?.as_bytes() == mysql::DIRECTORY.as_bytes();
     let is_log = is_one && name.starts_with(mysql::PREFIX.as_bytes());
     is_log.then(|| folder.parent())?
 }
@@ -114,7 +114,7 @@ mod tests {
 
     /// A file of MySQL's log, of 64 KiB and the header.
     fn mysql(folder: &Path, number: u64, start: u64, flags: u32, checkpoint: Option<u64>) -> File {
-        let folder = folder.join(mysql::FOLDER);
+        let folder = folder.join(mysql::DIRECTORY);
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join(format!("{}{number}", mysql::PREFIX));
         let file = File::options()
@@ -220,7 +220,7 @@ mod tests {
             before = after;
         }
         // An empty file in reserve, and one more.
-        let path = folder.join(mysql::FOLDER).join("#ib_redo12_tmp");
+        let path = folder.join(mysql::DIRECTORY).join("#ib_redo12_tmp");
         fs::write(path, "").unwrap();
         assert_eq!(before, contents(folder));
         mysql(folder, 12, 8192 + 3 * part, 0, None);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn open_file_names_give_log_directory() {
-        let of = |path: &'static str| folder_of(Path::new(path)).and_then(Path::to_str);
+        let of = |path: &'static str| directory_of(Path::new(path)).and_then(Path::to_str);
         assert_eq!(of("/data/ib_logfile0"), Some("/data"));
         assert_eq!(of("/log/#innodb_redo/#ib_redo12"), Some("/log"));
         for other in [

@@ -59,21 +59,21 @@ pub fn is_withheld() -> bool {
 /// Call when the server has opened a file under this name.
 #[inline]
 pub fn file_opened(fd: i32, name: &[u8]) {
-    if fd >= 0 && RESTART.redo_log.get().is_none() && redo_fence::is_name(name) {
+    if fd >= 0 && RESTART.redo_log.get().is_none() && redo_fence::is_log_name(name) {
         let path = Linux.path_of(fd).map(OsString::from_vec);
         if let Some(folder) = path
             .as_deref()
             .map(Path::new)
-            .and_then(redo_fence::folder_of)
+            .and_then(redo_fence::directory_of)
         {
             let _ = RESTART.redo_log.set(folder.to_path_buf());
-            found_in(folder);
+            record_directory(folder);
         }
     }
 }
 
 /// Call when the log's directory is known. A snapshot proves nothing about another log.
-fn found_in(folder: &Path) {
+fn record_directory(folder: &Path) {
     if RESTART.is_redo_log_known.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -96,7 +96,7 @@ fn reject() {
 pub fn search() {
     let began = RESTART.search_began.get_or_init(Instant::now);
     if let Some(folder) = find() {
-        found_in(folder);
+        record_directory(folder);
     } else if is_withheld()
         && began.elapsed() > LOG_TIMEOUT
         && scan::innodb_is_running(&Linux)

@@ -44,7 +44,7 @@ pub struct Tables {
     pub text: AtomicPtr<c_char>,
     now: Mutex<Option<Arc<RuleBook>>>,
     /// The error in the option file's value, if it was not applied.
-    wrong: Mutex<Option<String>>,
+    error: Mutex<Option<String>>,
 }
 
 /// The rules of this server.
@@ -55,7 +55,7 @@ impl Tables {
         Tables {
             text: AtomicPtr::new(std::ptr::null_mut()),
             now: Mutex::new(None),
-            wrong: Mutex::new(None),
+            error: Mutex::new(None),
         }
     }
 
@@ -170,7 +170,7 @@ fn named(table: Option<&TableName>) -> Named<'_> {
 }
 
 /// Whether the server compares names in lower case (`lower_case_table_names`). Both servers export the variable.
-fn folds() -> bool {
+fn folds_case() -> bool {
     let symbol = lookup(&[c"lower_case_table_names"]).cast::<u32>();
     // SAFETY: null, or the server's variable: an unsigned int that it sets when it starts.
     !symbol.is_null() && unsafe { *symbol } != 0
@@ -191,7 +191,7 @@ impl Tables {
     /// # Errors
     /// The error in the first invalid rule.
     pub fn check(&self, core: &'static Core<Linux>, text: &str) -> Result<Vec<String>, String> {
-        let rules = Rules::parse(text, folds())?;
+        let rules = Rules::parse(text, folds_case())?;
         if !core.switch().mode().follows() {
             return Ok(Vec::new());
         }
@@ -202,7 +202,7 @@ impl Tables {
             .collect();
         let fits_none = |rule: &&interface::tables::Rule| {
             let fits =
-                |table: &Option<TableName>| rule.pattern.fits(&named(table.as_ref()), folds());
+                |table: &Option<TableName>| rule.pattern.fits(&named(table.as_ref()), folds_case());
             !tables.iter().any(fits)
         };
         let unused: Vec<String> = rules
@@ -231,14 +231,14 @@ impl Tables {
     /// Applies the current value of `bpe_tables`. It was checked, or is from an option file at the server's start.
     pub fn apply(&self, core: &'static Core<Linux>) {
         let text = settings::text_of(&self.text);
-        let parsed = Rules::parse(&text, folds());
-        let wrong = parsed.as_ref().err().cloned();
-        if let Some(why) = &wrong {
+        let parsed = Rules::parse(&text, folds_case());
+        let error = parsed.as_ref().err().cloned();
+        if let Some(why) = &error {
             Linux.error(&format!(
             "bpe_tables is not followed, and all tables are cached as usual: {why}. Correct it in the option file, or with SET GLOBAL bpe_tables"
         ));
         }
-        *self.wrong.lock() = wrong;
+        *self.error.lock() = error;
         let mut now = self.now.lock();
         let before = now.clone().unwrap_or_default();
         let book = Arc::new(RuleBook::new(parsed.unwrap_or_default(), &before));
@@ -277,8 +277,8 @@ impl Tables {
     }
 
     /// The reason why `bpe_tables` is not applied; empty if it is.
-    pub fn wrong(&self) -> String {
-        self.wrong.lock().clone().unwrap_or_default()
+    pub fn error(&self) -> String {
+        self.error.lock().clone().unwrap_or_default()
     }
 
     /// Describes the rule of a file; `None` if no rule applies and the file is cached as usual.

@@ -49,7 +49,7 @@ pub struct Piece {
 
 /// A file of the list.
 #[derive(Clone, Debug, Default)]
-pub struct Listed {
+pub struct ListedFile {
     /// Bytes.
     pub page_size: u32,
     /// Tablespace number, if it has to match this server's.
@@ -60,7 +60,7 @@ pub struct Listed {
 /// Pages to load.
 #[derive(Clone, Debug, Default)]
 pub struct List {
-    pub files: BTreeMap<Arc<str>, Listed>,
+    pub files: BTreeMap<Arc<str>, ListedFile>,
     memory: usize,
     /// The class of each level of heat: see [`rank`](Self::rank).
     pub classes: [u8; LEVELS],
@@ -223,7 +223,7 @@ impl List {
     }
 
     /// Keeps these files only.
-    pub fn retain(&mut self, mut is_wanted: impl FnMut(&Arc<str>, &Listed) -> bool) {
+    pub fn retain(&mut self, mut is_wanted: impl FnMut(&Arc<str>, &ListedFile) -> bool) {
         self.files.retain(|name, listed| is_wanted(name, listed));
         let pieces = self.files.iter().flat_map(|(name, listed)| {
             let memory = |piece: &Arc<Piece>| name.len() + piece.bytes.len() + 2 * OVERHEAD;

@@ -1,7 +1,7 @@
 //! Loads the pages of a list that are not cached, in several threads.
 //!
 //! The order is by class, hottest first, and within a class by file and page. One read takes pages that are close together.
-//! [`Pace`] limits the rate.
+//! [`RateLimiter`] limits the rate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use coherence::files::DataFile;
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer, Warmed, page_size_of};
 use interface::heat::{CLASSES, LEVELS};
 
-use super::list::{List, Listed, Piece};
-use super::pace::Pace;
+use super::list::{List, ListedFile, Piece};
+use super::rate_limiter::RateLimiter;
 use crate::platform::CORE;
-use crate::reports::heat::{Heads, files_by_name};
+use crate::reports::heat::{FirstPages, files_by_name};
 
 /// The access count that pages of each class get.
 pub const COUNTS: [u8; CLASSES] = [4, 3, 2, 1];
@@ -26,7 +26,7 @@ const GAP: usize = 2;
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Skipped files, by the reason.
-pub type LeftOut = BTreeMap<&'static str, Vec<Arc<str>>>;
+pub type SkippedFiles = BTreeMap<&'static str, Vec<Arc<str>>>;
 
 /// Pages of one class in a piece of the list.
 struct Task {
@@ -36,7 +36,7 @@ struct Task {
 }
 
 /// Totals of all passes since the plugin was loaded.
-pub struct Brought {
+pub struct LoadCounts {
     /// Pages.
     pub loaded: AtomicU64,
     /// Reads of the data disk.
@@ -51,7 +51,7 @@ pub struct Pass {
     cut: u8,
     /// Pages of each class that remain to be visited.
     room: [AtomicU64; CLASSES],
-    brought: &'static Brought,
+    counts: &'static LoadCounts,
     pub rejected: AtomicU64,
     pub skipped: AtomicU64,
     /// Pages to try again.
@@ -60,9 +60,9 @@ pub struct Pass {
 }
 
 /// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, the size comes from that page.
-pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
+pub fn size_of(file: &'static DataFile, first_pages: &FirstPages) -> u32 {
     if file.page_size() == 0 {
-        let head = heads.of(file);
+        let head = first_pages.of(file);
         if let Some(size) = head.and_then(|head| page_size_of(head.flags)) {
             file.learn_page_size(size);
         }
@@ -71,36 +71,43 @@ pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
 }
 
 /// Removes the files that cannot be loaded from a list.
-pub fn leave_out(list: &mut List, heads: &Heads) -> LeftOut {
-    let (files, mut left_out) = (files_by_name(), LeftOut::new());
+pub fn skip_files(list: &mut List, first_pages: &FirstPages) -> SkippedFiles {
+    let (files, mut skipped_files) = (files_by_name(), SkippedFiles::new());
     list.retain(|name, listed| {
-        let reason = misfit(files.get(&**name).copied(), listed, heads);
+        let reason = skip_reason(files.get(&**name).copied(), listed, first_pages);
         if let Some(reason) = reason {
-            left_out.entry(reason).or_default().push(Arc::clone(name));
+            skipped_files
+                .entry(reason)
+                .or_default()
+                .push(Arc::clone(name));
         }
         reason.is_none()
     });
-    left_out
+    skipped_files
 }
 
-fn misfit(file: Option<&'static DataFile>, listed: &Listed, heads: &Heads) -> Option<&'static str> {
+fn skip_reason(
+    file: Option<&'static DataFile>,
+    listed: &ListedFile,
+    first_pages: &FirstPages,
+) -> Option<&'static str> {
     let open = file.filter(|file| CORE.files.descriptor_of(file).is_some());
     let Some(file) = open else {
         return Some("the server does not have them open");
     };
-    if size_of(file, heads) != listed.page_size {
+    if size_of(file, first_pages) != listed.page_size {
         return Some("their pages have another size there");
     }
     // Reads page 0 of a file once.
     let is_other = listed.space.is_some_and(|space| {
-        let head = heads.of(file);
+        let head = first_pages.of(file);
         head.is_some_and(|head| space != head.space)
     });
     is_other.then_some("they are other tablespaces there: the data are no physical copy")
 }
 
 impl Pass {
-    pub fn new(list: &List, brought: &'static Brought) -> Pass {
+    pub fn new(list: &List, counts: &'static LoadCounts) -> Pass {
         let files = files_by_name();
         let mut tasks = Vec::new();
         for class in 0..CLASSES as u8 {
@@ -122,7 +129,7 @@ impl Pass {
             classes: list.classes,
             cut: list.cut,
             room: list.listed.map(AtomicU64::new),
-            brought,
+            counts,
             rejected: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             postponed: AtomicU64::new(0),
@@ -131,16 +138,16 @@ impl Pass {
     }
 
     /// Loads pages until nothing is left, or the pace ends.
-    pub fn work(&self, pace: &Pace) {
+    pub fn work(&self, limiter: &RateLimiter) {
         let Some(mut buffer) = RunBuffer::new() else {
             return;
         };
-        while !pace.is_over() && !self.is_limited.load(Ordering::SeqCst) {
+        while !limiter.has_ended() && !self.is_limited.load(Ordering::SeqCst) {
             let next = self.next.fetch_add(1, Ordering::SeqCst);
             let Some(task) = self.tasks.get(next) else {
                 return;
             };
-            self.load(task, pace, &mut buffer);
+            self.load(task, limiter, &mut buffer);
         }
     }
 
@@ -152,7 +159,7 @@ impl Pass {
             .is_ok()
     }
 
-    fn load(&self, task: &Task, pace: &Pace, buffer: &mut RunBuffer) {
+    fn load(&self, task: &Task, limiter: &RateLimiter, buffer: &mut RunBuffer) {
         // A file that was closed since has no pages.
         let pages = CORE.open_pages(task.file).map_or(0, |(_, pages)| pages);
         let size = task.file.page_size().max(1) as usize;
@@ -182,7 +189,7 @@ impl Pass {
             let along = extent.bits(|class| class > task.class && class < self.cut);
             let along = along & there & wanted.welcome;
             let counts = extent.counts();
-            while own != 0 && !pace.is_over() {
+            while own != 0 && !limiter.has_ended() {
                 let run = first_run(own, along, longest);
                 own &= !run;
                 let pages = (0..EXTENT_PAGES).filter(|n| run >> n & 1 != 0);
@@ -190,12 +197,18 @@ impl Pass {
                     page: first + n as u32,
                     count: counts[n],
                 });
-                self.read(task.file, &hot.collect::<Vec<_>>(), pace, buffer);
+                self.read(task.file, &hot.collect::<Vec<_>>(), limiter, buffer);
             }
         }
     }
 
-    fn read(&self, file: &'static DataFile, run: &[Hot], pace: &Pace, buffer: &mut RunBuffer) {
+    fn read(
+        &self,
+        file: &'static DataFile,
+        run: &[Hot],
+        limiter: &RateLimiter,
+        buffer: &mut RunBuffer,
+    ) {
         let bytes = u64::from(file.page_size()) * run.len() as u64;
         loop {
             let room = CORE
@@ -204,13 +217,13 @@ impl Pass {
                 .as_ref()
                 .map(|active| active.extension.warm_room());
             match room {
-                Some(room) if room < bytes + RUN_BYTES as u64 && !pace.is_over() => {
+                Some(room) if room < bytes + RUN_BYTES as u64 && !limiter.has_ended() => {
                     std::thread::sleep(ROOM_INTERVAL);
                 }
                 _ => break,
             }
         }
-        if !pace.take() {
+        if !limiter.acquire() {
             return;
         }
         let warmed = CORE.warm(file, run, buffer).unwrap_or(Warmed {
@@ -218,11 +231,11 @@ impl Pass {
             ..Warmed::default()
         });
         for (sum, count) in [
-            (&self.brought.loaded, warmed.admitted),
+            (&self.counts.loaded, warmed.admitted),
             (&self.rejected, warmed.rejected),
             (&self.skipped, warmed.skipped),
             (&self.postponed, warmed.postponed),
-            (&self.brought.reads, u64::from(warmed.was_read)),
+            (&self.counts.reads, u64::from(warmed.was_read)),
         ] {
             sum.fetch_add(count, Ordering::SeqCst);
         }
@@ -234,7 +247,7 @@ impl Pass {
 
 /// Lowers the counts of cached pages that are in the previous list but not in this one.
 pub fn cool(before: &List, list: &List) {
-    let (files, none) = (files_by_name(), Listed::default());
+    let (files, none) = (files_by_name(), ListedFile::default());
     for (name, had) in &before.files {
         let Some(file) = files.get(&**name) else {
             continue;
@@ -334,7 +347,7 @@ impl<I: Iterator<Item = (u32, u8)>> Extents<I> {
 
 /// How many pages of each class are listed, and how many of them are cached now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Present {
+pub struct CachedShare {
     pub listed: [u64; CLASSES],
     pub cached: [u64; CLASSES],
 }
@@ -342,13 +355,13 @@ pub struct Present {
 /// Weights of the classes.
 const WEIGHTS: [f64; CLASSES] = [50.0, 30.0, 15.0, 5.0];
 
-impl Present {
+impl CachedShare {
     /// Counts them. Reads nothing.
-    pub fn count(list: &List) -> Present {
+    pub fn count(list: &List) -> CachedShare {
         let files = files_by_name();
-        let mut present = Present {
+        let mut present = CachedShare {
             listed: list.listed,
-            ..Present::default()
+            ..CachedShare::default()
         };
         for (name, listed) in &list.files {
             let file = files.get(&**name);
@@ -417,7 +430,7 @@ mod tests {
 
     #[test]
     fn hottest_class_has_most_weight() {
-        let present = |listed, cached| Present { listed, cached }.percent();
+        let present = |listed, cached| CachedShare { listed, cached }.percent();
         assert_eq!(present([0; 4], [0; 4]), -1.0);
         assert_eq!(present([10; 4], [10; 4]), 100.0);
         assert_eq!(present([10, 10, 10, 10], [10, 0, 0, 0]), 50.0);

@@ -7,12 +7,12 @@ use coherence::recovery::RejectedFile;
 
 use super::list::List;
 use crate::platform::CORE;
-use crate::reports::heat::Names;
+use crate::reports::heat::ListNames;
 
 /// Adds the cached pages of these files to a list, and drops their entries. Files that are never listed add nothing. Pages
 /// for which the list has no room are skipped.
 pub fn list(files: &[RejectedFile], list: &mut List) {
-    let names = Names::below_here();
+    let names = ListNames::below_here();
     let all = CORE.files.all().into_iter();
     let known: HashMap<_, _> = all.map(|file| (file.owner, file)).collect();
     for rejected in files {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::digest::{BEHIND_CHECKPOINT, Digest, is_whole, number, open, read, word};
 
 /// Directory of the files, below the directory of the log.
-pub const FOLDER: &str = "#innodb_redo";
+pub const DIRECTORY: &str = "#innodb_redo";
 /// Prefix of the file names, before the number. Files ending in `_tmp` are empty spares.
 pub const PREFIX: &str = "#ib_redo";
 /// Since 8.0.30 (`Log_format::VERSION_8_0_30`).
