@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bpe_plugin::control::{self, CONTROLLER};
 use bpe_plugin::platform::CORE;
-use bpe_plugin::settings::{self, BYPASS};
+use bpe_plugin::settings::{self, BYPASS, VALUES};
 use cache::{Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics};
 use coherence::switch::{Active, Bypass};
 use parking_lot::Mutex;
@@ -80,13 +80,13 @@ pub fn finish() {
 }
 
 fn set_variables() {
-    settings::VALUES
+    VALUES
         .size
         .store(SIZES[below(SIZES.len())], Ordering::SeqCst);
-    settings::VALUES
+    VALUES
         .instances
         .store([1, 4, 8][below(3)], Ordering::SeqCst);
-    settings::VALUES
+    VALUES
         .compression
         .store(u64::from(one_in(3)), Ordering::SeqCst);
     // A millisecond is so short that some reads of the cache time out and are answered late.
@@ -101,9 +101,7 @@ pub fn begin_with_threads() -> anyhow::Result<()> {
     let folder = world().cache.join("cache");
     std::fs::create_dir(&folder)?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
-    settings::VALUES
-        .path
-        .store(path.into_raw(), Ordering::SeqCst); // for the life of the process
+    VALUES.path.store(path.into_raw(), Ordering::SeqCst); // for the life of the process
     settings::LOADED.store(true, Ordering::SeqCst);
     set_variables();
     control::start(None, true);

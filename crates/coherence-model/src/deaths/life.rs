@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use bpe_plugin::control;
 use bpe_plugin::platform::CORE;
-use bpe_plugin::{control, settings};
+use bpe_plugin::settings::{self, VALUES};
 
 use super::common::{OF_A_CHILD, SMALLER};
 use super::left::{self, Found};
@@ -93,12 +94,12 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             );
         }
         Life::Off => {
-            settings::VALUES.enabled.store(0, Ordering::SeqCst);
+            VALUES.enabled.store(0, Ordering::SeqCst);
             control::start(None, true);
         }
         Life::Unkept => {
             // SAFETY: a valid string.
-            unsafe { settings::set_text(&settings::VALUES.persist_path, c"".as_ptr()) };
+            unsafe { settings::set_text(&VALUES.persist_path, c"".as_ptr()) };
             control::start(None, true);
             wait_until_active()?;
         }
@@ -148,22 +149,20 @@ fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
         variable.store(text.into_raw(), Ordering::SeqCst); // for the life of the process
         Ok(())
     };
-    text(cache, &settings::VALUES.path)?;
-    text(kept, &settings::VALUES.persist_path)?;
+    text(cache, &VALUES.path)?;
+    text(kept, &VALUES.persist_path)?;
     // SAFETY: both are valid strings and are never freed.
     unsafe { settings::load() };
     let megabytes = if one_in(24) { 12 } else { 10 };
-    settings::VALUES
-        .size
-        .store(megabytes << 20, Ordering::SeqCst);
-    settings::VALUES
+    VALUES.size.store(megabytes << 20, Ordering::SeqCst);
+    VALUES
         .instances
         .store([1, 4, 8][(run % 3) as usize], Ordering::SeqCst);
     let compresses = (run / 3 % 2 == 1) != one_in(24);
-    settings::VALUES
+    VALUES
         .compression
         .store(u64::from(compresses), Ordering::SeqCst);
-    settings::VALUES.enabled.store(1, Ordering::SeqCst);
+    VALUES.enabled.store(1, Ordering::SeqCst);
     Ok(())
 }
 

@@ -11,6 +11,8 @@ use interface::{Maker, Release};
 use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
+use crate::control::{self, CONTROLLER};
+use crate::hooks;
 use crate::intercept::got;
 use crate::intercept::untracked::{self, ASYNC_IO};
 use crate::platform::error_log::ERROR_LOG;
@@ -20,8 +22,6 @@ use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
 use crate::settings::{self, BYPASS};
 use crate::tables::TABLES;
-use crate::control::{self, CONTROLLER};
-use crate::hooks;
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;

@@ -20,7 +20,8 @@ use crate::reports::report;
 /// Generates a report.
 type Report = fn() -> Value;
 
-/// All reports, by name. [`Diagnostics::answer`](crate::reports::diagnostics::Diagnostics::answer) handles the names with arguments.
+/// All reports, by name. [`Diagnostics::answer`](crate::reports::diagnostics::Diagnostics::answer) handles the names with
+/// arguments.
 pub const REPORTS: [(&str, Report); 8] = [
     ("summary", report::summary),
     ("status", super::status::report),

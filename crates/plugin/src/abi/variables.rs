@@ -17,7 +17,7 @@ use super::{ServerTable, messages, report_variable};
 use crate::control::{self, CONTROLLER};
 use crate::platform::CORE;
 use crate::platform::server::{Flavour, server};
-use crate::settings::{self, BYPASS, Settings};
+use crate::settings::{self, BYPASS, Settings, VALUES};
 use crate::tables::TABLES;
 
 const BOOL: c_int = 1;
@@ -121,7 +121,7 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         &variables::ENABLED,
         Some(check_enabled),
         Some(update_enabled),
-        settings::VALUES.enabled.as_ptr().cast(),
+        VALUES.enabled.as_ptr().cast(),
     ),
     row(
         &variables::BYPASS,
@@ -139,43 +139,43 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         &variables::PATH,
         Some(check_path),
         Some(update_path),
-        settings::VALUES.path.as_ptr().cast(),
+        VALUES.path.as_ptr().cast(),
     ),
     row(
         &variables::SIZE,
         Some(check_size),
         Some(update_number),
-        settings::VALUES.size.as_ptr().cast(),
+        VALUES.size.as_ptr().cast(),
     ),
     row(
         &variables::INSTANCES,
         None,
         Some(update_number),
-        settings::VALUES.instances.as_ptr().cast(),
+        VALUES.instances.as_ptr().cast(),
     ),
     row(
         &variables::IO_CAPACITY,
         None,
         Some(update_capacity),
-        settings::VALUES.io_capacity.as_ptr().cast(),
+        VALUES.io_capacity.as_ptr().cast(),
     ),
     row(
         &variables::MEMORY_LIMIT,
         None,
         Some(update_number),
-        settings::VALUES.memory_limit.as_ptr().cast(),
+        VALUES.memory_limit.as_ptr().cast(),
     ),
     row(
         &variables::COMPRESSION,
         None,
         Some(update_number),
-        settings::VALUES.compression.as_ptr().cast(),
+        VALUES.compression.as_ptr().cast(),
     ),
     row(
         &variables::DAILY_WRITE_LIMIT,
         None,
         Some(update_daily_limit),
-        settings::VALUES.daily_write_limit.as_ptr().cast(),
+        VALUES.daily_write_limit.as_ptr().cast(),
     ),
     row(
         &variables::TABLES,
@@ -187,13 +187,13 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         &variables::PERSIST_PATH,
         None,
         None,
-        settings::VALUES.persist_path.as_ptr().cast(),
+        VALUES.persist_path.as_ptr().cast(),
     ),
     row(
         &variables::WARM_IO_CAPACITY,
         None,
         Some(update_number),
-        settings::VALUES.warm_io_capacity.as_ptr().cast(),
+        VALUES.warm_io_capacity.as_ptr().cast(),
     ),
     row(
         &variables::REPORT,
@@ -361,9 +361,7 @@ unsafe extern "C" fn update_enabled(
     callback(|| {
         // SAFETY: what the check callback stored.
         let on = unsafe { *save.cast::<u8>() } != 0;
-        settings::VALUES
-            .enabled
-            .store(u8::from(on), Ordering::SeqCst);
+        VALUES.enabled.store(u8::from(on), Ordering::SeqCst);
         if on {
             CONTROLLER.commit();
         } else {
@@ -578,7 +576,7 @@ unsafe extern "C" fn update_capacity(
 ) {
     callback(|| {
         // SAFETY: a checked 64-bit number.
-        settings::VALUES
+        VALUES
             .io_capacity
             .store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         CONTROLLER.settings_changed();
@@ -594,7 +592,7 @@ unsafe extern "C" fn update_daily_limit(
 ) {
     callback(|| {
         // SAFETY: a checked 64-bit number.
-        settings::VALUES
+        VALUES
             .daily_write_limit
             .store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         settings::write_budget();

@@ -2,13 +2,13 @@
 //! extensions.
 //!
 //! [`coherence::controller`] defines the states, waits and threads. This module is its interface to a server (`host`):
-//! `building` opens an extension, `checks` has the periodic checks of its thread, `clients` has the waits of clients, `messages`
-//! has the messages.
+//! `building` opens an extension, `checks` has the periodic checks of its thread, `clients` has the waits of clients,
+//! `messages` has the messages.
 //!
-//! The requesting client waits while the extension is switched on, so it gets the error. [`prepare`] runs while the server
-//! checks the value of `bpe_enabled`, `CONTROLLER.commit` when it assigns it. Slow work runs in `prepare`, or in the controller's own
-//! thread. `prepare` uses a thread that the client stops waiting for after a minute. Server threads that read or write pages
-//! never wait for any of it.
+//! The requesting client waits while the extension is switched on, so it gets the error. [`prepare`] runs while the
+//! server checks the value of `bpe_enabled`, `CONTROLLER.commit` when it assigns it. Slow work runs in `prepare`, or in
+//! the controller's own thread. `prepare` uses a thread that the client stops waiting for after a minute. Server threads
+//! that read or write pages never wait for any of it.
 
 pub mod buffer_pool;
 mod building;
@@ -29,7 +29,7 @@ use coherence::switch::Bypass;
 use crate::intercept::untracked;
 use crate::platform::{CORE, Linux};
 use crate::restart::{persist, redo_log};
-use crate::settings;
+use crate::settings::{self, VALUES};
 
 pub use clients::{check, prepare};
 pub use host::CONTROLLER;
@@ -46,7 +46,7 @@ pub fn start(passive: Option<String>, early: bool) {
     let checks = passive.is_none() && !early;
     let unseen = checks.then(untracked::refusal).flatten();
     let unseen = unseen.map(|refusal| refusal.to_string());
-    let wanted = settings::VALUES.enabled.load(Ordering::SeqCst) != 0;
+    let wanted = VALUES.enabled.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
     // A layout derived from InnoDB's pool is known only after InnoDB has started, which is too late.
     let is_laid_out = !buffer_pool::is_waited_for(&settings::Settings::current());

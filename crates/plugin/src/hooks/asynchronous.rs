@@ -94,7 +94,7 @@ fn submit_one(context: usize, request: *mut Iocb) -> c_int {
 hook! {
     fn io_setup = IO_SETUP(count: c_int, context: *mut usize) -> c_int
     |real| {
-        if is_made_to_fail() {
+        if is_libaio_disabled() {
             return -libc::ENOSYS;
         }
         real()
@@ -102,7 +102,7 @@ hook! {
 }
 
 /// Whether libaio is to look unavailable. Logs it.
-fn is_made_to_fail() -> bool {
+fn is_libaio_disabled() -> bool {
     let fails = ASYNC_IO.make_libaio_fail.load(Ordering::Relaxed);
     if fails {
         Linux.note(
@@ -245,7 +245,7 @@ unsafe extern "C" fn syscall(
                 accepted => c_long::from(accepted),
             }
         }
-        libc::SYS_io_setup if is_made_to_fail() => {
+        libc::SYS_io_setup if is_libaio_disabled() => {
             set_errno(libc::ENOSYS);
             -1
         }

@@ -34,7 +34,7 @@ const FATAL: [c_int; 5] = [
 ];
 
 /// Async-signal-safe: only stores, and one system call.
-fn crashes() {
+fn mark_crash() {
     let Some(manifest) = CORE.switch().manifest() else {
         return;
     };
@@ -48,15 +48,15 @@ fn crashes() {
 
 unsafe extern "C" fn abort() -> ! {
     type Call = unsafe extern "C" fn() -> !;
-    crashes();
+    mark_crash();
     // SAFETY: the server's own call.
     unsafe { ABORT.get::<Call>()() }
 }
 
 /// These calls skip the handlers of `exit`.
-fn ends(status: c_int) {
+fn before_exit(status: c_int) {
     if status != 0 {
-        crashes();
+        mark_crash();
     } else {
         let _ = catch_unwind(snapshot::at_end);
     }
@@ -65,13 +65,13 @@ fn ends(status: c_int) {
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
 unsafe extern "C" fn exit(status: c_int) -> ! {
-    ends(status);
+    before_exit(status);
     // SAFETY: the server's own call with its own argument.
     unsafe { EXIT.get::<Exit>()(status) }
 }
 
 unsafe extern "C" fn exit_c(status: c_int) -> ! {
-    ends(status);
+    before_exit(status);
     // SAFETY: as above.
     unsafe { EXIT_C.get::<Exit>()(status) }
 }
@@ -81,7 +81,7 @@ hook! {
     |real| {
         // SAFETY: a plain C call.
         if FATAL.contains(&signal) && process == unsafe { libc::getpid() } {
-            crashes();
+            mark_crash();
         }
         real()
     }
@@ -91,7 +91,7 @@ hook! {
     fn pthread_kill = KILL_THREAD(thread: libc::pthread_t, signal: c_int) -> c_int
     |real| {
         if FATAL.contains(&signal) {
-            crashes();
+            mark_crash();
         }
         real()
     }

@@ -177,12 +177,12 @@ hook! {
 
 hook! {
     fn pwritev2 = PWRITEV2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-    |real| unfollowed(fd, real)
+    |real| write_without_offset(fd, real)
 }
 
 /// A write without a usable offset.
 #[inline(always)]
-fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
+fn write_without_offset<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
         CORE.change_unfollowed(file, || real.make())
     })
@@ -190,22 +190,22 @@ fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
 
 hook! {
     fn write = WRITE(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
-    |real| unfollowed(fd, real)
+    |real| write_without_offset(fd, real)
 }
 
 hook! {
     fn writev = WRITEV(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t
-    |real| unfollowed(fd, real)
+    |real| write_without_offset(fd, real)
 }
 
 hook! {
     fn sendfile64 = SENDFILE(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
-    |real| unfollowed(to, real)
+    |real| write_without_offset(to, real)
 }
 
 hook! {
     fn copy_file_range = COPY_FILE_RANGE(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: libc::c_uint) -> ssize_t
-    |real| unfollowed(to, real)
+    |real| write_without_offset(to, real)
 }
 
 hook! {
@@ -246,18 +246,18 @@ hook! {
 
 /// Covers both calls: which data are durable does not depend on a file's times, which `fdatasync` may skip.
 #[inline(always)]
-fn flushes(fd: c_int, real: impl Fn() -> c_int) -> c_int {
+fn flush(fd: c_int, real: impl Fn() -> c_int) -> c_int {
     around(fd, real, |_, _, real| CORE.flush(|| real.make()))
 }
 
 hook! {
     fn fsync = FSYNC(fd: c_int) -> c_int
-    |real| flushes(fd, real)
+    |real| flush(fd, real)
 }
 
 hook! {
     fn fdatasync = FDATASYNC(fd: c_int) -> c_int
-    |real| flushes(fd, real)
+    |real| flush(fd, real)
 }
 
 hook! {
@@ -269,7 +269,7 @@ hook! {
 
 hook! {
     fn splice = SPLICE(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: libc::c_uint) -> ssize_t
-    |real| unfollowed(to, real)
+    |real| write_without_offset(to, real)
 }
 
 hook! {

@@ -2,6 +2,17 @@
 //!
 //! Every function begins with the same check: while the extension is off, jump to the address that was in the slot before.
 //! After that check [`guard`] catches panics, makes the call exactly once, and preserves its errno.
+//!
+//! | file | calls |
+//! |---|---|
+//! | `guard` | the macro that defines a hook, and the guard around the original call |
+//! | `input_output` | on descriptors: reads, writes, holes, truncation, flushes, close |
+//! | `names` | on paths: open, unlink, rename, truncate, times |
+//! | `asynchronous`, `io_uring` | submissions and harvests of asynchronous I/O |
+//! | `ending` | by which a process ends itself |
+//!
+//! Cost: off, one relaxed load. Locks: none of its own; no lock is held during the original call. Failure: a panic
+//! switches the extension off until the server restarts, and the call is made.
 
 mod asynchronous;
 mod ending;

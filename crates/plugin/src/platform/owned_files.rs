@@ -27,7 +27,8 @@ const NAME: &str = "bpe.paths";
 const MAX_LIST_BYTES: u64 = 64 << 10;
 const MAX_FORMER: usize = 64;
 
-/// Records the files of an opened extension and the directory of the persisted state, and removes files of former settings.
+/// Records the files of an opened extension and the directory of the persisted state, and removes files of former
+/// settings.
 pub fn update(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
     let data = data.to_path_buf();
     let swept = Linux.spawn("bpe-sweep", move || {

@@ -6,10 +6,11 @@
 //! | `heat:FILE:PAGE` | the part from there on: the `next` of the previous part |
 //! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
-//! A part has `first` (whether it is the first one), `next` (null at the end), and `files`. Each file has its name below the
-//! data directory and that of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list`
-//! ([`interface::heat`], in base64). [`warm-put`](crate::reports::warm) accepts a part unchanged. A part takes about [`ANSWER_TIME`] and
-//! [`MAX_BYTES`] of lists. It reads no data file, except the first page of each file once, and changes nothing.
+//! A part has `first` (whether it is the first one), `next` (null at the end), and `files`. Each file has its name below
+//! the data directory and that of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and
+//! `list` ([`interface::heat`], in base64). [`warm-put`](crate::reports::warm) accepts a part unchanged. A part takes
+//! about [`ANSWER_TIME`] and [`MAX_BYTES`] of lists. It reads no data file, except the first page of each file once, and
+//! changes nothing.
 //!
 //! Fingerprints are made of cached pages; other pages are read from the data files. They require the right to `SET GLOBAL`:
 //! an account that chooses the secret can find short keys by trying all of them, so `PROCESS` alone is not enough.

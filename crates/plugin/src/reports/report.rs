@@ -16,7 +16,7 @@ use crate::control::{self, CONTROLLER, State};
 use crate::platform::{CORE, SUSPENSIONS};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::restart::persist;
-use crate::settings::{self, BYPASS};
+use crate::settings::{self, BYPASS, VALUES};
 use crate::tables::{self, TABLES, table_name};
 
 /// Totals at one moment.
@@ -163,7 +163,7 @@ pub fn summary() -> Value {
         "compression_ratio": cache.compression_ratio,
         "write_amplification": cache.write_amplification,
         "bytes_written_24h": settings::write_budget().written_in_a_day(),
-        "daily_write_limit": settings::VALUES.daily_write_limit.load(Ordering::SeqCst),
+        "daily_write_limit": VALUES.daily_write_limit.load(Ordering::SeqCst),
         "write_limit_rejected": cache.rejected_write_limit,
         "memory_bytes": totals.memory_bytes,
         "cache_read_us": quantiles(&cache.read_latency),

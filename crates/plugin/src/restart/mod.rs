@@ -9,6 +9,24 @@
 //! - *Redo fence*: a digest of InnoDB's idle redo log. It shows whether InnoDB has run without the plugin.
 //! - *Tripwire*: a second check by InnoDB's LSN, after the recovery.
 //!
+//! # Life cycle
+//! | when | function | effect |
+//! |---|---|---|
+//! | plugin initialised, before InnoDB | [`persist::begin`] | replaces the token, recovers the files, tracks them |
+//! | extension opened | [`persist::take_session`], [`persist::extension_opened`] | keeps the entries in the arena |
+//! | InnoDB opens its redo log | [`redo_log::file_opened`] | serves, or rejects what was recovered |
+//! | every two seconds | [`persist::record`] | counts pages, notes that the process is alive |
+//! | plugin ends | [`persist::end`] | writes staged pages, or removes the state |
+//! | process ends | [`snapshot::at_end`] | makes all data durable, writes the snapshot |
+//!
+//! # Order and failure
+//! The token is replaced before a write is forwarded, and a snapshot is invalidated before it is trusted. The records are
+//! true after each instruction, so a kill costs one entry at most. What a failed step cannot prove is not used, and the
+//! log has the reason.
+//!
+//! # Cost
+//! A start waits one second at most for the recovery. An end waits one second for staged pages, and five for the snapshot.
+//!
 //! # Files, in reading order
 //! | file | content |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The file with the records of the data files ([`coherence::manifest`]): opened, mapped and locked as long as the process lives.
+//! The file with the records of the data files ([`coherence::manifest`]): opened, mapped and locked as long as the
+//! process lives.
 //!
 //! | offset | content |
 //! |---|---|

@@ -1,10 +1,10 @@
-//! The snapshot preserves the persisted state over a machine restart, after a clean shutdown. This module decides when the snapshot
-//! ([`file`]) is written, restored and invalidated.
+//! The snapshot preserves the persisted state over a machine restart, after a clean shutdown. This module decides when
+//! the snapshot ([`file`]) is written, restored and invalidated.
 //!
 //! 1. [`prepare`] runs when a stopping server ends the plugin and has a state to persist. [`at_end`] runs when the main
 //!    thread ends the process, after InnoDB. It ends the writers, syncs the cache files, and copies the state from memory.
-//! 2. [`restore`] runs when a process starts and finds no state in memory, or another mount of the data. It copies the snapshot
-//!    to memory, and invalidates it before anything of it is trusted. So each snapshot is used once.
+//! 2. [`restore`] runs when a process starts and finds no state in memory, or another mount of the data. It copies the
+//!    snapshot to memory, and invalidates it before anything of it is trusted. So each snapshot is used once.
 //! 3. [`discard`] runs when a snapshot is known to be useless.
 //!
 //! A separate thread does this work, since the disk may hang. The server stops waiting for it after [`END_TIMEOUT`] or
@@ -208,8 +208,8 @@ struct Destination {
 
 type Shared = Arc<Mutex<Option<Destination>>>;
 
-/// Copies this server's snapshot to memory, if there is one, and removes it. `records` are locked, and get no state header. `token` is
-/// the token of the data directory before this start replaced it.
+/// Copies this server's snapshot to memory, if there is one, and removes it. `records` are locked, and get no state
+/// header. `token` is the token of the data directory before this start replaced it.
 pub fn restore(
     owner: &OwnerIdentity,
     header: &StateHeader,

@@ -63,7 +63,8 @@ pub static RESTART: RestartState = RestartState {
 };
 
 impl RestartState {
-    /// The file with the records, which holds their lock; `None` before it is opened, and after the plugin was uninstalled.
+    /// The file with the records, which holds their lock; `None` before it is opened, and after the plugin was
+    /// uninstalled.
     pub(super) fn records(&self) -> Option<BorrowedFd<'static>> {
         let file = self.records.load(Ordering::SeqCst);
         // SAFETY: the descriptor is closed only when the plugin is uninstalled, which needs a session. No file is tracked

@@ -1,8 +1,8 @@
 //! The token: 128 random bits in the data directory, by which a snapshot and the data files identify each other
 //! ([`coherence::stamp`]).
 //!
-//! Each start replaces it, before a write is forwarded or a page is served. A clean shutdown replaces it last, after all data
-//! are durable, and writes the snapshot with it. A data directory that was rolled back has a different token.
+//! Each start replaces it, before a write is forwarded or a page is served. A clean shutdown replaces it last, after all
+//! data are durable, and writes the snapshot with it. A data directory that was rolled back has a different token.
 //!
 //! The file `bpe.token` is one block: magic, token, CRC32C. It belongs to the server's user, and is never opened through a
 //! symbolic link. If it cannot be written, nothing is trusted across a mount.

@@ -1,4 +1,7 @@
 //! The administrator's settings: the values behind the system variables.
+//!
+//! [`VALUES`] is the memory that the server's variables point to. [`Settings`] is a snapshot of it, from which the extension
+//! is built. [`bypass`] has the effective value of `bpe_bypass`, which a timeout may end.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::ops::RangeInclusive;

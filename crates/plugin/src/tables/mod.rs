@@ -40,7 +40,7 @@ struct RuleBook {
 
 /// State of the rules.
 pub struct Tables {
-    /// Behind `bpe_tables`; as [`settings::VALUES.path`].
+    /// Behind `bpe_tables`; as [`settings::Values::path`].
     pub text: AtomicPtr<c_char>,
     now: Mutex<Option<Arc<RuleBook>>>,
     /// The error in the option file's value, if it was not applied.

@@ -1,7 +1,7 @@
 //! The rate of loading: limits the reads of the data disk per second, and pauses while the server needs the disk.
 //!
-//! The server needs the disk while its own reads of data files take more than [`MAX_SLOWDOWN`] times their recent best, or exceed
-//! half of the limit. Loading then pauses for a second.
+//! The server needs the disk while its own reads of data files take more than [`MAX_SLOWDOWN`] times their recent best,
+//! or exceed half of the limit. Loading then pauses for a second.
 //!
 //! Lock: a leaf.
 
