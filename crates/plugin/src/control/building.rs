@@ -46,26 +46,26 @@ pub fn lay_out(
     page: u32,
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
-    let inherit = persist::take_session();
+    let session = persist::take_session();
     let page = match CORE.switch().manifest() {
-        Some(manifest) if inherit.is_some() => manifest.page().unwrap_or(page),
+        Some(manifest) if session.is_some() => manifest.page().unwrap_or(page),
         _ => page,
     };
     let former = persist::former_layout(settings)
-        .filter(|(memory, _)| inherit.is_some() && suits_memory(settings, *memory));
+        .filter(|(memory, _)| session.is_some() && suits_memory(settings, *memory));
     let mut plan = match former {
         Some((memory, sizes)) => Plan::with_layout(settings, memory, &sizes)?,
         None => Plan::new(settings)?,
     };
-    let kept = persist::ensure_records(plan.owner());
-    if inherit.is_none() {
+    let persistence = persist::ensure_records(plan.owner());
+    if session.is_none() {
         plan.wait_for_space();
     }
     if let Some(chosen) = plan.chosen_size() {
         Linux.note(&chosen);
     }
     let mut warnings = plan.check_any()?;
-    warnings.extend(kept.err().map(|why| messages::not_persisted(&why)));
+    warnings.extend(persistence.err().map(|why| messages::not_persisted(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
         let devices = engine.extension.device_statistics();
@@ -77,7 +77,7 @@ pub fn lay_out(
         let sizes: Vec<u64> = plan.devices().iter().map(|device| device.bytes).collect();
         let layout = (plan.memory_limit(), &sizes[..]);
         persist::extension_opened(&engine.extension, settings, layout, page);
-        if inherit.is_some() {
+        if session.is_some() {
             Linux.note(&messages::recovered(
                 engine.extension.inherited(),
                 persist::is_from_snapshot(),
@@ -90,7 +90,7 @@ pub fn lay_out(
             warnings: std::mem::take(&mut warnings),
         }
     };
-    match build(&plan, page, inherit) {
+    match build(&plan, page, session) {
         Ok(engine) => Ok(opened(engine, page)),
         Err(reason) if page < DEFAULT_PAGE => {
             refused(page);
@@ -104,8 +104,8 @@ pub fn lay_out(
     }
 }
 
-fn build(plan: &Plan, nominal_page: u32, inherit: Option<u64>) -> Result<Engine, String> {
-    let config = plan.config(nominal_page, inherit);
+fn build(plan: &Plan, nominal_page: u32, session: Option<u64>) -> Result<Engine, String> {
+    let config = plan.config(nominal_page, session);
     let generations = Arc::clone(CORE.switch().generations());
     match catch_unwind(AssertUnwindSafe(|| Extension::open(config, generations))) {
         Ok(Ok(extension)) => Ok(Arc::new(Active::new(extension, CORE.switch().next_epoch()))),

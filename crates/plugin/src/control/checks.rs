@@ -107,8 +107,8 @@ impl Checks {
                 let since = since.unwrap_or_else(Instant::now);
                 self.sampling = Sampling::Due(Some(since), times);
                 if since.elapsed() >= SAMPLE_DELAYS[times] {
-                    let look = || CORE.sample_inherited(SAMPLE_PAGES);
-                    if let Ok(thread) = Linux.spawn("bpe-look", look) {
+                    let sample = || CORE.sample_inherited(SAMPLE_PAGES);
+                    if let Ok(thread) = Linux.spawn("bpe-look", sample) {
                         self.sampling = Sampling::Running(thread, times + 1);
                     }
                 }

@@ -64,22 +64,28 @@ mod tests {
             }])
         };
         let (mut disks, begin) = (Disks::default(), Instant::now());
-        let mut look =
+        let mut update =
             |devices, seconds| disks.update(devices, begin + Duration::from_secs(seconds));
-        assert_eq!(look(device(true), 0).len(), 0);
-        assert_eq!(look(device(false), 1).len(), 0);
-        assert_eq!(look(device(false), 3), ["cache disk '/fast' failed: EIO"]);
-        assert_eq!(look(device(false), 5).len(), 0);
-        let said = look(device(true), 44);
-        assert_eq!(said, ["cache disk '/fast' is used again, after 43 s"]);
+        assert_eq!(update(device(true), 0).len(), 0);
+        assert_eq!(update(device(false), 1).len(), 0);
+        assert_eq!(update(device(false), 3), ["cache disk '/fast' failed: EIO"]);
+        assert_eq!(update(device(false), 5).len(), 0);
+        let lines = update(device(true), 44);
+        assert_eq!(lines, ["cache disk '/fast' is used again, after 43 s"]);
         // Not longer than the interval between two looks.
         assert_eq!(
-            (look(device(false), 46).len(), look(device(true), 48).len()),
+            (
+                update(device(false), 46).len(),
+                update(device(true), 48).len()
+            ),
             (0, 0)
         );
-        look(device(false), 50);
-        assert_eq!(look(device(false), 52).len(), 1);
+        update(device(false), 50);
+        assert_eq!(update(device(false), 52).len(), 1);
         // Switched off in between.
-        assert_eq!((look(None, 54).len(), look(device(true), 56).len()), (0, 0));
+        assert_eq!(
+            (update(None, 54).len(), update(device(true), 56).len()),
+            (0, 0)
+        );
     }
 }

@@ -44,19 +44,19 @@ pub fn call_periodically(periodic: fn()) {
 pub fn start(passive: Option<String>, early: bool) {
     CONTROLLER.host.early.store(early, Ordering::SeqCst);
     let checks = passive.is_none() && !early;
-    let unseen = checks.then(untracked::refusal).flatten();
-    let unseen = unseen.map(|refusal| refusal.to_string());
+    let refusal = checks.then(untracked::refusal).flatten();
+    let refusal = refusal.map(|refusal| refusal.to_string());
     let wanted = VALUES.enabled.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
     // A layout derived from InnoDB's pool is known only after InnoDB has started, which is too late.
-    let is_laid_out = !buffer_pool::is_waited_for(&settings::Settings::current());
-    let inherits = wanted && passive.is_none() && persist::begin(early && is_laid_out);
-    if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
+    let is_layout_known = !buffer_pool::is_waited_for(&settings::Settings::current());
+    let recovers = wanted && passive.is_none() && persist::begin(early && is_layout_known);
+    if let Err(reason) = CONTROLLER.start(passive, refusal, wanted) {
         Linux.warning(&format!(
             "{reason}. The next switch or status query retries it."
         ));
         drop(CORE.switch().switch_off());
-    } else if inherits {
+    } else if recovers {
         // Files that InnoDB opens before the recovery are not recognised. The timeout bounds the cost of a hung disk.
         CONTROLLER.wait_until(persist::TIMEOUT, |machine| {
             !machine.is_at_work() && !machine.is_due(Linux.running())

@@ -146,12 +146,12 @@ fn harvest(
     real: impl Fn(*mut libc::timespec) -> c_long,
 ) -> c_long {
     // SAFETY: the server's own timeout, if any.
-    let patience = unsafe { timeout.as_ref() }.map(duration);
+    let limit = unsafe { timeout.as_ref() }.map(duration);
     let begun = Instant::now();
     loop {
         let errno_before = errno();
         CORE.entering_harvest(context);
-        let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
         let slice = CORE
             .may_be_late(settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0)
             .then_some(aio::SLICE);
@@ -164,12 +164,12 @@ fn harvest(
         let Ok(filled) = usize::try_from(got) else {
             return got; // with its errno
         };
-        let looked_at = catch_unwind(AssertUnwindSafe(|| {
+        let harvested = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
             let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
             CORE.harvested(filled, &submit_one, control::panicked)
         }));
-        let kept = looked_at.unwrap_or_else(|_| {
+        let kept = harvested.unwrap_or_else(|_| {
             control::panicked();
             filled
         });

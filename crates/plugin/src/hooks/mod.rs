@@ -11,7 +11,7 @@
 //! | `asynchronous`, `io_uring` | submissions and harvests of asynchronous I/O |
 //! | `ending` | by which a process ends itself |
 //!
-//! Cost: off, one relaxed load. Locks: none of its own; no lock is held during the original call. Failure: a panic
+//! Cost: off, one relaxed load. Locks: none in the hooks; no lock is held during the original call. Failure: a panic
 //! switches the extension off until the server restarts, and the call is made.
 
 mod asynchronous;

@@ -86,14 +86,14 @@ unsafe fn around_open(
         CORE.files.opened_anew(fd);
         redo_log::file_opened(fd, name);
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
-        let followed = stat
+        let tracked = stat
             .filter(|stat| stat.is_regular)
             // A tracked file may be opened under any name. The rules must know every writable descriptor.
             .filter(|stat| {
                 named
                     || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
             });
-        if let Some(stat) = followed {
+        if let Some(stat) = tracked {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
             CORE.files.attach(fd, &stat, name, Attach::Opened { anew });
         }

@@ -60,11 +60,11 @@ pub struct Fails {
 /// visible. Without libaio, the server would use no native asynchronous I/O at all, which is worse than visible submissions
 /// only.
 pub fn to_make_fail(verdict: &Verdict) -> Fails {
-    let unseen = |way: &Way| matches!(way, Way::Unseen(_));
+    let is_untracked = |way: &Way| matches!(way, Way::Unseen(_));
     Fails {
-        libaio: verdict.libaio_can_fail && unseen(&verdict.libaio),
+        libaio: verdict.libaio_can_fail && is_untracked(&verdict.libaio),
         io_uring: verdict.io_uring_can_fail
-            && (unseen(&verdict.io_uring) || verdict.libaio == Way::Seen),
+            && (is_untracked(&verdict.io_uring) || verdict.libaio == Way::Seen),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The original of an intercepted call. The library calls it in place of its own hook.
+//! The original of an intercepted call: the function that the hook replaces.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -33,7 +33,7 @@ pub fn update(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
     let data = data.to_path_buf();
     let swept = Linux.spawn("bpe-sweep", move || {
         let former = read(&data).unwrap_or_default();
-        let mut kept = now.clone();
+        let mut listed = now.clone();
         let stem = identity::stem(&owner);
         for path in former.into_iter().filter(|path| !is_among(path, &now)) {
             match sweep(&path, owner, &stem) {
@@ -43,12 +43,12 @@ pub fn update(owner: OwnerIdentity, data: &Path, now: Vec<PathBuf>) {
                         "'{}' was used by this server under other settings, and may be left there: {why}",
                         path.display()
                     ));
-                    kept.push(path);
+                    listed.push(path);
                 }
             }
         }
-        kept.truncate(MAX_FORMER);
-        if let Err(error) = write(&data, &kept) {
+        listed.truncate(MAX_FORMER);
+        if let Err(error) = write(&data, &listed) {
             Linux.warning(&format!(
                 "cannot write '{NAME}' in the data directory: {error}; files of these settings are not removed when others are chosen"
             ));

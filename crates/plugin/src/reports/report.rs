@@ -96,8 +96,8 @@ pub fn state_reason(state: State, reason: &str) -> String {
         error => format!("bpe_tables is not followed: {error}"),
     };
     let all = reason.into_iter().chain([failed_devices(), rules]);
-    let said: Vec<_> = all.filter(|one| !one.is_empty()).collect();
-    said.join("; ")
+    let parts: Vec<_> = all.filter(|one| !one.is_empty()).collect();
+    parts.join("; ")
 }
 
 /// `bpe_report('suspended')`: the files that are not cached because a foreign process writes to them.

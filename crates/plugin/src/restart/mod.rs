@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | plugin initialised, before InnoDB | [`persist::begin`] | replaces the token, recovers the files, tracks them |
 //! | extension opened | [`persist::take_session`], [`persist::extension_opened`] | keeps the entries in the arena |
-//! | InnoDB opens its redo log | [`redo_log::file_opened`] | serves, or rejects what was recovered |
+//! | InnoDB opens its redo log | [`redo_log::file_opened`] | serves, or rejects the recovered files |
 //! | every two seconds | [`persist::record`] | counts pages, notes that the process is alive |
 //! | plugin ends | [`persist::end`] | writes staged pages, or removes the state |
 //! | process ends | [`snapshot::at_end`] | makes all data durable, writes the snapshot |

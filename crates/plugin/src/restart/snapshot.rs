@@ -80,8 +80,8 @@ pub fn at_end() {
         return;
     };
     let began = Instant::now();
-    let left = run_with_timeout(END_TIMEOUT, move || snapshot.write());
-    let why = match left {
+    let written = run_with_timeout(END_TIMEOUT, move || snapshot.write());
+    let why = match written {
         Some(Ok(bytes)) => {
             let took = began.elapsed().as_millis();
             return Linux.note(&format!(

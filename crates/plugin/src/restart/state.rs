@@ -1,4 +1,4 @@
-//! State of the restart: what this process has recovered, and what it leaves for the next one.
+//! State of the restart: recovered from the previous process, and persisted for the next one.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;

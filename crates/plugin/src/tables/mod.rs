@@ -211,7 +211,7 @@ impl Tables {
             .map(ToString::to_string)
             .collect();
         let more = unused.len().saturating_sub(MAX_WARNED);
-        let mut said: Vec<String> = unused
+        let mut warnings: Vec<String> = unused
         .into_iter()
         .take(MAX_WARNED)
         .map(|rule| {
@@ -221,11 +221,11 @@ impl Tables {
         })
         .collect();
         if more > 0 {
-            said.push(format!(
+            warnings.push(format!(
                 "{more} more rules of bpe_tables fit no table that the server has open now"
             ));
         }
-        Ok(said)
+        Ok(warnings)
     }
 
     /// Applies the current value of `bpe_tables`. It was checked, or is from an option file at the server's start.
@@ -294,7 +294,7 @@ impl Tables {
     /// The rows of `bpe_report('rules')`.
     pub fn report(&self, files: &[FileFigures], extension: Option<&Extension>) -> Value {
         let book = self.book();
-        let said: Vec<Said> = files
+        let matches: Vec<Said> = files
             .iter()
             .map(|file| book.rules.of(&named(file.table.as_ref())))
             .collect();
@@ -302,7 +302,7 @@ impl Tables {
         let rules = book.rules.iter().zip(&book.groups).enumerate();
         rules
         .map(|(at, (rule, group))| {
-            let its = || files.iter().zip(&said).filter(move |(_, said)| **said == Said::Rule(at)).map(|(file, _)| file);
+            let its = || files.iter().zip(&matches).filter(move |(_, said)| **said == Said::Rule(at)).map(|(file, _)| file);
             let limit = matches!(rule.action, Action::Limit(_)).then(|| counted.map(|counted| counted[group.number()]));
             let limit = limit.flatten();
             json!({
