@@ -28,7 +28,7 @@ use coherence::switch::Bypass;
 
 use crate::intercept::untracked;
 use crate::platform::{CORE, Linux};
-use crate::restart::{persist, redo_log};
+use crate::restart::persist;
 use crate::settings::{self, VALUES};
 
 pub use clients::{check, prepare};
@@ -97,7 +97,7 @@ pub fn state() -> (State, String) {
     let (state, reason) =
         CONTROLLER.with(|machine| messages::state_text(machine.shown(), no_thread));
     match CORE.switch().mode().bypass() {
-        _ if state == State::Active && redo_log::is_withheld() => {
+        _ if state == State::Active && CORE.files.recoveries.is_withheld() => {
             let reason = "nothing is served before InnoDB has opened its redo log and its files";
             (State::Bypass, reason.into())
         }

@@ -33,7 +33,6 @@ use serde_json::{Value, json};
 use crate::intercept::untracked::io_uring_seen;
 use crate::platform::{CORE, Linux};
 use crate::reports::heat::{FirstPages, files_by_name, off_reason};
-use crate::restart::redo_log;
 
 pub mod list;
 mod load;
@@ -379,7 +378,7 @@ impl Warming {
     /// Loads the pages of files that were not proven after a restart, in a thread. The controller calls this at intervals.
     pub fn reload_rejected(&'static self) {
         if CORE.switch().active().is_none()
-            || redo_log::is_withheld()
+            || CORE.files.recoveries.is_withheld()
             || !CORE.files.recoveries.has_unlisted()
             || self.reloading.swap(true, Ordering::SeqCst)
         {

@@ -51,11 +51,6 @@ pub fn withhold_until(directory: PathBuf) {
     withhold();
 }
 
-/// Whether serving is withheld until InnoDB has opened its log, or has chosen its kind of asynchronous I/O.
-pub fn is_withheld() -> bool {
-    CORE.files.recoveries.is_withheld()
-}
-
 /// Call when the server has opened a file under this name.
 #[inline]
 pub fn file_opened(fd: i32, name: &[u8]) {
@@ -97,7 +92,7 @@ pub fn search() {
     let began = RESTART.search_began.get_or_init(Instant::now);
     if let Some(folder) = find() {
         record_directory(folder);
-    } else if is_withheld()
+    } else if CORE.files.recoveries.is_withheld()
         && began.elapsed() > LOG_TIMEOUT
         && scan::innodb_is_running(&Linux)
         && !RESTART.is_redo_log_known.swap(true, Ordering::SeqCst)
@@ -113,7 +108,7 @@ fn release_if_known() {
     let is_log_known = RESTART.required_redo_log.get().is_none()
         || RESTART.is_redo_log_known.load(Ordering::SeqCst);
     // The controller's thread checks next, and drops files that cannot be tracked.
-    if is_withheld()
+    if CORE.files.recoveries.is_withheld()
         && is_log_known
         && !untracked::waits_for_innodb()
         && untracked::refusal().is_none()
