@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use bpe_plugin::fence::{self, Fence};
+use bpe_plugin::restart::redo_fence::{self, Fence};
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
 
 /// Rows of the table, and their bytes.
@@ -39,9 +39,9 @@ impl State {
         let mut files = BTreeMap::new();
         digest_files(&place.data(), &mut files)?;
         ensure!(files.len() > 3, "only {files:?}");
-        let fence = fence::of(redo).map_err(anyhow::Error::msg)?;
+        let fence = redo_fence::of(redo).map_err(anyhow::Error::msg)?;
         // Reading the log changes nothing.
-        ensure!(Ok(fence) == fence::of(redo), "two looks");
+        ensure!(Ok(fence) == redo_fence::of(redo), "two looks");
         Ok(State { fence, files })
     }
 
@@ -148,7 +148,7 @@ fn runs_without_the_plugin(place: &Place) -> Outcome {
     // A copy of log and data of one moment: the same log contents, in another file.
     let copy = place.root().join("copy");
     integration_tests::place::copy_folder(&place.data(), &copy)?;
-    let copied = fence::of(&copy).map_err(anyhow::Error::msg)?;
+    let copied = redo_fence::of(&copy).map_err(anyhow::Error::msg)?;
     ensure!(copied[..2] == before.fence[..2] && copied[2] != before.fence[2]);
     Ok(())
 }
@@ -169,7 +169,7 @@ fn a_log_elsewhere(place: &Place) -> Outcome {
     };
     with_table(place, options)?;
     ensure!(
-        fence::of(&place.data()).is_err(),
+        redo_fence::of(&place.data()).is_err(),
         "a fence where no log is used"
     );
     let before = State::of(place, &folder)?;
@@ -180,7 +180,7 @@ fn a_log_elsewhere(place: &Place) -> Outcome {
         .collect();
     let folders: Vec<&Path> = open
         .iter()
-        .filter_map(|path| fence::folder_of(path))
+        .filter_map(|path| redo_fence::directory_of(path))
         .collect();
     ensure!(
         !folders.is_empty() && folders.iter().all(|found| *found == folder),
@@ -234,7 +234,7 @@ fn redo_disabled(place: &Place) -> Outcome {
     server.sql("ALTER INSTANCE DISABLE INNODB REDO_LOG")?;
     server.sql(CHANGE)?;
     server.stop()?;
-    let disabled = fence::of(&place.data());
+    let disabled = redo_fence::of(&place.data());
     note(format!("disabled: {disabled:?}"));
     ensure!(disabled.is_err(), "{disabled:?}");
     for enable in [false, true] {
@@ -244,7 +244,7 @@ fn redo_disabled(place: &Place) -> Outcome {
             server.sql("ALTER INSTANCE ENABLE INNODB REDO_LOG")?;
         }
         server.stop()?;
-        ensure!(fence::of(&place.data()).is_ok() == enable);
+        ensure!(redo_fence::of(&place.data()).is_ok() == enable);
     }
     let after = State::of(place, &place.data())?;
     expect_seen("disabled and enabled", &before, &after)?;

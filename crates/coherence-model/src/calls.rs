@@ -38,7 +38,7 @@ macro_rules! calls {
         /// # Errors
         /// Names a call that is not intercepted, or not covered by this model.
         pub fn install() -> anyhow::Result<()> {
-            let imports = bpe_plugin::calls::imports();
+            let imports = bpe_plugin::hooks::imports();
             $(
                 let import = imports.iter().find(|import| import.names.contains(&$import));
                 let import = import.ok_or_else(|| anyhow::anyhow!("{} is not intercepted", $import))?;

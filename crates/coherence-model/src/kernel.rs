@@ -21,7 +21,7 @@ use crate::coverage::{self, Reached};
 use crate::random::{self, below, one_in};
 use crate::world::world;
 #[cfg(debug_assertions)]
-use bpe_plugin::process::CORE;
+use bpe_plugin::platform::process::CORE;
 
 /// One thread, with all choices by the seed.
 pub static EXACT: AtomicBool = AtomicBool::new(false);

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> anyhow::Result<ExitCode> {
     #[cfg(debug_assertions)]
     if options.rules {
-        for (rule, without) in bpe_plugin::canary::RULES {
+        for (rule, without) in coherence::canary::RULES {
             println!("{rule}\t{without}");
         }
         return Ok(ExitCode::SUCCESS);
@@ -83,10 +83,10 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     #[cfg(debug_assertions)]
     if options.minutes {
         // The effects of a minute's passage must not depend on the host's speed.
-        bpe_plugin::clock::TURNED
+        bpe_plugin::platform::clock::TEST_CLOCK
             .stands
             .store(exact, Ordering::SeqCst);
-        bpe_plugin::sync_point::AT.get_or_init(|| kernel::at_sync_point);
+        coherence::sync_point::AT.get_or_init(|| kernel::at_sync_point);
     }
     let parent = match &options.folder {
         Some(folder) => folder.clone(),

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bpe_plugin::controller;
-use bpe_plugin::process::{CORE, KNOWN};
-use bpe_plugin::settings;
-use bpe_plugin::switch::{Active, Bypass};
+use bpe_plugin::control::{self, CONTROLLER};
+use bpe_plugin::platform::CORE;
+use bpe_plugin::settings::{self, BYPASS, VALUES};
 use cache::{Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics};
+use coherence::switch::{Active, Bypass};
 use parking_lot::Mutex;
 
 use crate::coverage::{self, Reached, reached};
@@ -80,9 +80,15 @@ pub fn finish() {
 }
 
 fn set_variables() {
-    settings::SIZE.store(SIZES[below(SIZES.len())], Ordering::SeqCst);
-    settings::INSTANCES.store([1, 4, 8][below(3)], Ordering::SeqCst);
-    settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
+    VALUES
+        .size
+        .store(SIZES[below(SIZES.len())], Ordering::SeqCst);
+    VALUES
+        .instances
+        .store([1, 4, 8][below(3)], Ordering::SeqCst);
+    VALUES
+        .compression
+        .store(u64::from(one_in(3)), Ordering::SeqCst);
     // A millisecond is so short that some reads of the cache time out and are answered late.
     settings::READ_TIMEOUT.store([0, 1, 1000][below(3)], Ordering::SeqCst);
 }
@@ -95,19 +101,19 @@ pub fn begin_with_threads() -> anyhow::Result<()> {
     let folder = world().cache.join("cache");
     std::fs::create_dir(&folder)?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
-    settings::PATH.store(path.into_raw(), Ordering::SeqCst); // for the life of the process
+    VALUES.path.store(path.into_raw(), Ordering::SeqCst); // for the life of the process
     settings::LOADED.store(true, Ordering::SeqCst);
     set_variables();
-    controller::start(None, true);
+    control::start(None, true);
     switch_on();
     Ok(())
 }
 
 fn switch_on() {
     SWITCHING.store(true, Ordering::Relaxed);
-    match controller::prepare() {
+    match control::prepare() {
         Ok(_) => {
-            controller::commit();
+            CONTROLLER.commit();
             reached(Reached::SwitchedOn);
         }
         // Of two concurrent rebuilds, one is refused.
@@ -144,7 +150,7 @@ pub fn administrator() {
                 wait_for_rebuild();
             }
             _ => {
-                controller::disable();
+                CONTROLLER.disable();
                 reached(Reached::SwitchedOff);
                 if one_in(2) {
                     std::thread::sleep(Duration::from_millis(below(60) as u64));
@@ -162,7 +168,7 @@ pub fn hasty_administrator() {
         std::thread::sleep(Duration::from_millis(below(40) as u64));
         let _kept_out = KeptOut::wait();
         println!("about to switch off");
-        controller::disable();
+        CONTROLLER.disable();
         if one_in(2) {
             std::thread::sleep(Duration::from_millis(below(30) as u64));
         }
@@ -184,8 +190,8 @@ pub fn bypassing_administrator() {
 pub fn bypass() {
     let bypass = [Bypass::On, Bypass::Refill][below(2)];
     let seconds = if one_in(2) { 86_400 } else { 0 };
-    KNOWN.bypassing.set_timeout(&CORE, seconds);
-    KNOWN.bypassing.set(&CORE, bypass);
+    BYPASS.set_timeout(&CORE, seconds);
+    BYPASS.set(&CORE, bypass);
     if CORE.switch().mode().bypass() == bypass {
         reached(match bypass {
             Bypass::Refill => Reached::Refilled,
@@ -202,7 +208,7 @@ pub fn serve_again() {
     if CORE.switch().mode().bypass() != Bypass::Off {
         reached(Reached::ServedAgain);
     }
-    KNOWN.bypassing.set(&CORE, Bypass::Off);
+    BYPASS.set(&CORE, Bypass::Off);
 }
 
 /// Blocks concurrent writes and reads of freed pages while it exists.
@@ -235,8 +241,8 @@ impl Drop for KeptOut {
 /// Waits for the controller, which rebuilds within a second after a change of the variables.
 fn wait_for_rebuild() {
     let until = std::time::Instant::now() + Duration::from_millis(1500);
-    let before = controller::switched_on();
-    while controller::switched_on() == before
+    let before = CONTROLLER.switched_on();
+    while CONTROLLER.switched_on() == before
         && std::time::Instant::now() < until
         && !world().stopping()
     {
@@ -248,7 +254,7 @@ fn wait_for_rebuild() {
 /// Ends the work of [`begin_with_threads`].
 pub fn end_with_threads() {
     finish();
-    controller::stop(|| ());
+    CONTROLLER.stop(|| ());
 }
 
 /// Extensions of the exact mode that an outer call may still use.
@@ -324,7 +330,7 @@ pub fn let_a_minute_pass() {
     let _nobody_is_inside = (!exact()).then(|| INSIDE.write());
     #[cfg(debug_assertions)]
     if minutes_pass() {
-        bpe_plugin::clock::TURNED
+        bpe_plugin::platform::clock::TEST_CLOCK
             .passed
             .fetch_add(61_000_000_000, Ordering::SeqCst);
     }

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bpe_plugin::platform::CORE;
 use parking_lot::Mutex;
 
 use crate::content::{self, SECTOR, Shape, Stamp, ZERO};
 use crate::kernel::exact;
 use crate::random::{self, below, low};
-use bpe_plugin::process::CORE;
 
 static WORLD: OnceLock<World> = OnceLock::new();
 
@@ -318,7 +318,7 @@ pub struct Watched {
     pub owner: u32,
     /// The plugin's count of the file's last change.
     pub idle_changes: u64,
-    pub watch: bpe_plugin::audit::watch::Watch,
+    pub watch: coherence::audit::watch::Watch,
 }
 
 impl File {

@@ -75,12 +75,12 @@ pub fn heat_list(bytes: &[u8]) {
         .iter()
         .flat_map(|(from, bytes)| Decoder::new(bytes, *from));
     assert!(back.filter_map(Result::ok).eq(decoded));
-    let mut list = bpe_plugin::warm::list::List::new();
+    let mut list = bpe_plugin::reports::warm::list::List::new();
     let text = String::from_utf8_lossy(bytes);
     let _ = (list.put(&text), list.put(&text));
     list.rank(1 << 30);
     assert!(list.pages <= 2 * bytes.len() as u64);
-    assert!(list.memory() <= bpe_plugin::warm::list::MAX_MEMORY);
+    assert!(list.memory() <= bpe_plugin::reports::warm::list::MAX_MEMORY);
     // Fingerprint of a page.
     let _ = coherence::fingerprint::LeafFingerprint::of(bytes, &[7; 16]);
 }

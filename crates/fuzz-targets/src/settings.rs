@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpe_plugin::plan::Plan;
+use bpe_plugin::control::plan::Plan;
 use bpe_plugin::settings::Settings;
 use cache::Compression;
 

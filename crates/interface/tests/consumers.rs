@@ -15,7 +15,8 @@ mod generate;
 
 /// Words with a variable's prefix that are no variables: the function, crates, prefixes of composed names, and a removed
 /// variable that MariaDB still accepts as an abbreviation.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
+    "plugin",
     "report",
     "report_init",
     "report_deinit",

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bpe_plugin::process::CORE;
-use bpe_plugin::trace::ring::{Event, Ring};
-use bpe_plugin::{calls, switch};
+use bpe_plugin::hooks;
+use bpe_plugin::platform::CORE;
 use cache::{Config, DeviceConfig, Extension, OwnerIdentity};
+use coherence::switch;
+use coherence::trace::ring::{Event, Ring};
 
 const CALLS: u32 = 20_000_000;
 const ROUNDS: usize = 7;
@@ -64,7 +65,7 @@ fn row(name: &str, mut direct: impl FnMut() -> isize, mut hooked: impl FnMut() -
 
 /// Returns the hook of an import, after replacing its original with `original`.
 fn hook(name: &str, original: usize) -> usize {
-    let imports = calls::imports();
+    let imports = hooks::imports();
     let import = imports
         .iter()
         .find(|import| import.names.contains(&name))

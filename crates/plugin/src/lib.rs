@@ -1,22 +1,28 @@
 //! `bpe.so`: the buffer pool extension as a plugin of a stock MySQL or MariaDB server.
 //!
-//! The path of a page through this crate:
+//! # Rooms
+//! A room imports only rooms below it.
 //!
-//! 1. [`abi`] is the interface to the server's plugin loader: descriptors, variables, status, `bpe_report()`.
-//! 2. [`got`] redirects the server's imports of the C library to [`calls`], all of them or none. The crate `interface`
-//!    judges whether they suffice, and [`unseen`] whether the server uses asynchronous I/O that bypasses them.
-//! 3. [`calls`] has one function per intercepted call. While the extension is off, each is a single atomic load and a jump.
-//! 4. [`process`] has the one `Core` of the crate `coherence` that they share. It knows which descriptors are data files,
-//!    the rules that keep the cache equal to them, asynchronous I/O from submit to harvest, the mode and the active
-//!    extension.
-//! 5. [`linux`] implements the trait through which `Core` uses the machine.
-//! 6. [`controller`] has the one `Controller` of the crate `coherence`, which builds, replaces and retires the extension,
-//!    and its interface to the server.
+//! | room | content |
+//! |---|---|
+//! | [`abi`] | interface to the server's plugin loader: descriptors, life cycle, variables, status, privileges |
+//! | [`hooks`] | one function per intercepted call; while the extension is off, each is one atomic load and a jump |
+//! | [`reports`] | what `bpe_report()` answers: state, traces, verification, heat lists, loading |
+//! | [`control`] | switches the extension on and off: controller, plan, periodic checks |
+//! | [`restart`] | persists the cache at the server's end, and recovers it at the next start |
+//! | [`tables`] | the rules of `bpe_tables` |
+//! | [`intercept`] | patches the server's imports, and detects I/O that bypasses the hooks |
+//! | [`settings`] | values behind the system variables, `bpe_bypass` included |
+//! | [`platform`] | the server's process and the machine; the one `Core` of the crate `coherence` |
 //!
-//! [`recorder`] records the stream of page reads and writes for `bpe record`. [`verify`] compares cached pages for `bpe
-//! verify`. [`warm`] loads the [`heat`] list of another server.
-//!
-//! The crate `extension` stores the pages.
+//! # The path of a page
+//! 1. [`intercept::got`] redirects the server's imports of the C library to [`hooks`], all of them or none. The crate
+//!    `interface` judges whether they suffice, and [`intercept::untracked`] whether the server uses asynchronous I/O that
+//!    bypasses them.
+//! 2. A hook reads the mode of [`platform::CORE`]. `Core` knows which descriptors are data files, the rules that keep the
+//!    cache equal to them, asynchronous I/O from submit to harvest, and the active extension.
+//! 3. `Core` uses the machine through [`platform::Linux`]. The crate `cache` stores the pages.
+//! 4. [`control`] has the one `Controller` of the crate `coherence`, which builds, replaces and retires the extension.
 //!
 //! # Lock order
 //! A thread may take a lock while it holds one further to the left, never the reverse: recording session → controller's
@@ -24,43 +30,12 @@
 //! of bounded reads last). Leaves: the state text, the log, active verifications, the load of a heat list, the bypass
 //! settings, and the list of suspended files.
 
-pub use coherence::{
-    async_io, audit, core, files, header, manifest, os, page_request, read_write, scan, switch,
-    trace,
-};
-#[cfg(debug_assertions)]
-pub use coherence::{canary, sync_point};
-
 pub mod abi;
-pub mod bypass;
-pub mod calls;
-pub mod clock;
-pub mod controller;
-pub mod diagnostics;
-pub mod fence;
-pub mod got;
-pub mod heat;
-mod image;
-pub mod innodb;
-pub mod journal;
-pub mod label;
-pub mod linux;
-mod mount;
-#[cfg(debug_assertions)]
-mod naive;
-mod owned_files;
-mod persist;
-pub mod plan;
-pub mod pool;
-pub mod process;
-pub mod recorder;
-pub mod report;
+pub mod control;
+pub mod hooks;
+pub mod intercept;
+pub mod platform;
+pub mod reports;
+pub mod restart;
 pub mod settings;
-pub mod table_name;
 pub mod tables;
-pub mod token;
-pub mod tripwire;
-pub mod unseen;
-pub mod uring;
-pub mod verify;
-pub mod warm;

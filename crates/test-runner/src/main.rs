@@ -71,13 +71,11 @@ enum Tier {
 }
 
 /// Changes below these affect coherence or the restart, and add all canaries to `ci`.
-const OF_COHERENCE: [&str; 6] = [
-    "crates/coherence/",
-    "crates/plugin/src/calls/",
-    "crates/plugin/src/persist.rs",
-    "crates/plugin/src/image.rs",
-    "crates/plugin/src/mount.rs",
-    "crates/plugin/src/token.rs",
+const OF_COHERENCE: [&str; 4] = [
+    "crates/coherence/src/",
+    "crates/plugin/src/hooks/",
+    "crates/plugin/src/platform/mount_id.rs",
+    "crates/plugin/src/restart/",
 ];
 
 fn main() -> ExitCode {

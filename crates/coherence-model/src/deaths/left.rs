@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bpe_plugin::process::CORE;
+use bpe_plugin::platform::CORE;
 
 use super::common::origin;
 use crate::asynchronous::{self, Purpose, Request};

@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use bpe_plugin::process::CORE;
-use bpe_plugin::{controller, settings};
+use bpe_plugin::control;
+use bpe_plugin::platform::CORE;
+use bpe_plugin::settings::{self, VALUES};
 
 use super::common::{OF_A_CHILD, SMALLER};
 use super::left::{self, Found};
@@ -47,7 +48,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     calls::install()?;
     #[cfg(debug_assertions)]
     if options.minutes {
-        bpe_plugin::sync_point::AT.get_or_init(|| kernel::at_sync_point);
+        coherence::sync_point::AT.get_or_init(|| kernel::at_sync_point);
     }
     let log = OpenOptions::new()
         .create(true)
@@ -84,7 +85,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             // The hooks do not observe writes before the plugin is loaded.
             found.iter().flatten().for_each(Found::open);
             write_some(&found);
-            controller::start(None, false);
+            control::start(None, false);
             wait_until_active()?;
             check(&found);
             ensure!(
@@ -93,17 +94,17 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             );
         }
         Life::Off => {
-            settings::ENABLED.store(0, Ordering::SeqCst);
-            controller::start(None, true);
+            VALUES.enabled.store(0, Ordering::SeqCst);
+            control::start(None, true);
         }
         Life::Unkept => {
             // SAFETY: a valid string.
-            unsafe { settings::set_text(&settings::PERSIST_PATH, c"".as_ptr()) };
-            controller::start(None, true);
+            unsafe { settings::set_text(&VALUES.persist_path, c"".as_ptr()) };
+            control::start(None, true);
             wait_until_active()?;
         }
         Life::Brief => {
-            controller::start(None, true);
+            control::start(None, true);
             stop(false);
             return Ok(ExitCode::SUCCESS);
         }
@@ -148,16 +149,20 @@ fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
         variable.store(text.into_raw(), Ordering::SeqCst); // for the life of the process
         Ok(())
     };
-    text(cache, &settings::PATH)?;
-    text(kept, &settings::PERSIST_PATH)?;
+    text(cache, &VALUES.path)?;
+    text(kept, &VALUES.persist_path)?;
     // SAFETY: both are valid strings and are never freed.
     unsafe { settings::load() };
     let megabytes = if one_in(24) { 12 } else { 10 };
-    settings::SIZE.store(megabytes << 20, Ordering::SeqCst);
-    settings::INSTANCES.store([1, 4, 8][(run % 3) as usize], Ordering::SeqCst);
+    VALUES.size.store(megabytes << 20, Ordering::SeqCst);
+    VALUES
+        .instances
+        .store([1, 4, 8][(run % 3) as usize], Ordering::SeqCst);
     let compresses = (run / 3 % 2 == 1) != one_in(24);
-    settings::COMPRESSION.store(u64::from(compresses), Ordering::SeqCst);
-    settings::ENABLED.store(1, Ordering::SeqCst);
+    VALUES
+        .compression
+        .store(u64::from(compresses), Ordering::SeqCst);
+    VALUES.enabled.store(1, Ordering::SeqCst);
     Ok(())
 }
 
@@ -183,7 +188,7 @@ fn take_over(seed: u64, found: &[Option<Found>]) -> anyhow::Result<()> {
                 haste(found, &is_active);
             }
         });
-        controller::start(None, true);
+        control::start(None, true);
         let active = wait_until_active();
         is_active.store(true, Ordering::SeqCst);
         ensure!(
@@ -233,7 +238,7 @@ fn wait_until_active() -> anyhow::Result<()> {
         ensure!(
             Instant::now() < until,
             "the extension does not become active: {:?}",
-            controller::state()
+            control::state()
         );
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -244,7 +249,7 @@ fn wait_until_active() -> anyhow::Result<()> {
 fn load_late() -> anyhow::Result<()> {
     std::thread::sleep(Duration::from_micros(below(20_000) as u64));
     kernel::SWITCHING.store(true, Ordering::Relaxed);
-    controller::start(None, false);
+    control::start(None, false);
     let active = wait_until_active();
     kernel::SWITCHING.store(false, Ordering::Relaxed);
     active

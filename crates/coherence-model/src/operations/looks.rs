@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use bpe_plugin::audit::watch::{Seen, Watch};
-use bpe_plugin::os::Os as _;
-use bpe_plugin::process::CORE;
+use bpe_plugin::platform::CORE;
+use coherence::audit::watch::{Seen, Watch};
+use coherence::os::Os as _;
 
 use super::{errno, ranges};
 use crate::calls;

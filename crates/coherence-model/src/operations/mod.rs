@@ -216,7 +216,7 @@ const MINUTE: i64 = 60_000_000_000;
 fn set_file_time_by(nanoseconds: i64) -> i64 {
     #[cfg(debug_assertions)]
     if exact() && minutes_pass() {
-        let set_by = &bpe_plugin::clock::TURNED.set_by;
+        let set_by = &bpe_plugin::platform::clock::TEST_CLOCK.set_by;
         return set_by.swap(nanoseconds, Ordering::SeqCst);
     }
     nanoseconds

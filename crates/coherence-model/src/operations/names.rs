@@ -54,7 +54,8 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
 }
 
 fn inode(file: &File) -> u64 {
-    bpe_plugin::os::Os::stat(&bpe_plugin::linux::Linux, file.fd()).map_or(0, |stat| stat.inode.1)
+    coherence::os::Os::stat(&bpe_plugin::platform::linux::Linux, file.fd())
+        .map_or(0, |stat| stat.inode.1)
 }
 
 /// Creates a file under this path and fills it. Its gate is still shut.

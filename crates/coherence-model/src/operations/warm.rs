@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use bpe_plugin::process::CORE;
+use bpe_plugin::platform::CORE;
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer};
 
 #[cfg(debug_assertions)]

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use cache::{PageId, ReadOutcome};
+use cache::{Group, PageId, ReadOutcome};
 
 use crate::core::Core;
 use crate::core::page_request::Completion;
@@ -127,7 +127,10 @@ fn write_during_change_of_whole_file_is_not_offered() {
             file: known.id(),
             page: 1,
         };
-        active.extension.read(place, &mut vec![0; PAGE]) == ReadOutcome::Hit
+        active
+            .extension
+            .read(place, Group::NORMAL, &mut vec![0; PAGE])
+            == ReadOutcome::Hit
     };
     assert!(is_cached_after(begin()));
     let write = core.change_file(Some(known), begin);
@@ -154,6 +157,9 @@ fn write_during_change_of_whole_file_is_not_offered() {
     assert_eq!(read, PAGE as isize);
     let guard = core.switch().active();
     let extension = &guard.as_deref().unwrap().extension;
-    assert_ne!(extension.read(target.page, &mut buffer), ReadOutcome::Hit);
+    assert_ne!(
+        extension.read(target.page, Group::NORMAL, &mut buffer),
+        ReadOutcome::Hit
+    );
     drop(core.switch().kill());
 }

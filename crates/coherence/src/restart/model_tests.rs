@@ -537,7 +537,7 @@ impl Process {
         }
     }
 
-    /// The last step of a clean stop, like the plugin's `image::at_end`.
+    /// The last step of a clean stop, like the plugin's `snapshot::at_end`.
     fn stop(&mut self, world: &mut World) {
         while let Some(at) = self.in_flight.len().checked_sub(1) {
             self.complete(world, at);

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpe_plugin::calls;
-use bpe_plugin::process::CORE;
-use bpe_plugin::switch::{Active, Bypass};
+use bpe_plugin::hooks;
+use bpe_plugin::platform::CORE;
 use cache::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 use coherence::manifest::{Head, Manifest, Memory, Record};
+use coherence::switch::{Active, Bypass};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
@@ -138,7 +138,7 @@ unsafe extern "C" fn events_of_nothing(
 /// # Safety
 /// `F` must be the type of the call.
 unsafe fn hook<F: Copy>(name: &str, original: *const ()) -> F {
-    let imports = calls::imports();
+    let imports = hooks::imports();
     let import = imports
         .iter()
         .find(|import| import.names.contains(&name))
@@ -151,7 +151,7 @@ unsafe fn hook<F: Copy>(name: &str, original: *const ()) -> F {
 fn keep_records() {
     let records: Vec<Record> = (0..4).map(|_| Record::default()).collect();
     let memory = Memory {
-        now: bpe_plugin::clock::file_time,
+        now: bpe_plugin::platform::clock::file_time,
         grow: |_| false,
     };
     let head = Box::leak(Box::new(Head::default()));

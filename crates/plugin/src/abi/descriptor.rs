@@ -4,18 +4,24 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 
+use coherence::os::Os as _;
+use coherence::scan;
 use interface::{Maker, Release};
 
 use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
-use crate::diagnostics::DIAGNOSTICS;
-use crate::journal::JOURNAL;
-use crate::linux::Linux;
-use crate::os::Os as _;
-use crate::process::{CORE, KNOWN};
-use crate::settings;
-use crate::{calls, controller, got, persist, scan, unseen};
+use crate::control::{self, CONTROLLER};
+use crate::hooks;
+use crate::intercept::got;
+use crate::intercept::untracked::{self, ASYNC_IO};
+use crate::platform::error_log::ERROR_LOG;
+use crate::platform::server::{Flavour, server};
+use crate::platform::{CORE, Linux};
+use crate::reports::diagnostics::DIAGNOSTICS;
+use crate::restart::persist;
+use crate::settings::{self, BYPASS};
+use crate::tables::TABLES;
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -180,7 +186,7 @@ pub static _maria_plugin_declarations_: ServerTable<[MariaDbDeclaration; 2]> = S
 /// Sets the interface version, because the server reads it right after loading the library. The constructor otherwise only
 /// fills in the lists of choices. It starts no thread and opens no file.
 extern "C" fn constructor() {
-    let (_, version) = super::server();
+    let (_, version) = server();
     // SAFETY: constructors run before any other code can know this table.
     unsafe { (*INFO.get()).interface_version = version };
     super::variables::complete();
@@ -192,8 +198,8 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Never fails. It logs every failure, and the server runs without the extension.
 unsafe extern "C" fn init(plugin: *mut c_void) -> c_int {
-    if super::server().0 == super::Flavour::MySql {
-        JOURNAL.open(plugin);
+    if server().0 == Flavour::MySql {
+        ERROR_LOG.open(plugin);
     }
     if catch_unwind(start).is_err() {
         Linux.error(
@@ -205,11 +211,11 @@ unsafe extern "C" fn init(plugin: *mut c_void) -> c_int {
 
 /// Refuses server releases that were never tested; nothing is redirected there.
 fn too_old() -> Result<(), interface::Refusal> {
-    let (flavour, version) = super::server();
+    let (flavour, version) = server();
     let maker = match flavour {
-        super::Flavour::MariaDb => Maker::MariaDb,
-        super::Flavour::MySql => Maker::MySql,
-        super::Flavour::None => return Ok(()),
+        Flavour::MariaDb => Maker::MariaDb,
+        Flavour::MySql => Maker::MySql,
+        Flavour::None => return Ok(()),
     };
     Release::of_interface(maker, u32::try_from(version).unwrap_or(0)).check()
 }
@@ -220,28 +226,32 @@ fn start() {
     if let Some(warning) = settings::take_former_persist() {
         Linux.warning(&warning);
     }
-    let rules = &KNOWN.tables;
+    let rules = &TABLES;
     // SAFETY: as above.
     unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
-    rules.follow(&CORE);
+    rules.apply(&CORE);
     let patched = too_old()
         .map_err(Into::into)
-        .and_then(|()| got::patch(&calls::imports(), interface::judge));
+        .and_then(|()| got::patch(&hooks::imports(), interface::judge));
     let (passive, verdict) = match patched {
         Ok(verdict) => (None, Some(verdict)),
         Err(reason) => (Some(reason.to_string()), None),
     };
     let early = passive.is_none() && !scan::innodb_is_running(&Linux);
     if let Some(verdict) = verdict {
-        let chooses = early && !crate::uring::seen();
-        let fails = unseen::to_make_fail(&verdict);
-        calls::MAKE_URING_FAIL.store(chooses && fails.io_uring, Ordering::SeqCst);
-        calls::MAKE_LIBAIO_FAIL.store(chooses && fails.libaio, Ordering::SeqCst);
-        unseen::begin(verdict);
+        let chooses = early && !untracked::io_uring_seen();
+        let fails = untracked::to_make_fail(&verdict);
+        ASYNC_IO
+            .make_io_uring_fail
+            .store(chooses && fails.io_uring, Ordering::SeqCst);
+        ASYNC_IO
+            .make_libaio_fail
+            .store(chooses && fails.libaio, Ordering::SeqCst);
+        untracked::begin(verdict);
     }
-    KNOWN.bypassing.begin(&CORE);
-    controller::call_at_each_look(|| DIAGNOSTICS.warming.reload_rejected());
-    controller::start(passive, early);
+    BYPASS.begin(&CORE);
+    control::call_periodically(|| DIAGNOSTICS.warming.reload_rejected());
+    control::start(passive, early);
 }
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
@@ -250,14 +260,14 @@ unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
         let end = || DIAGNOSTICS.end();
         let how = persist::End::now();
         match how {
-            persist::End::Left => controller::leave(end),
-            _ => controller::stop(end),
+            persist::End::Persisted => control::stop_and_persist(end),
+            _ => CONTROLLER.stop(end),
         }
         persist::end(how);
     });
     // Must follow the end of the controller: it would take the missing values for new ones.
     settings::LOADED.store(false, Ordering::SeqCst);
-    JOURNAL.close();
+    ERROR_LOG.close();
     0
 }
 
@@ -277,6 +287,6 @@ mod tests {
 
     #[test]
     fn a_test_program_is_no_server() {
-        assert_eq!(crate::abi::server().0, crate::abi::Flavour::None);
+        assert_eq!(server().0, Flavour::None);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
+use coherence::os::Os as _;
 use interface::Untrusted;
 
-use super::lookup;
-use crate::linux::Linux;
-use crate::os::Os as _;
+use crate::platform::Linux;
+use crate::platform::server::lookup;
 
 /// `ER_UNKNOWN_ERROR`: a message of the plugin, with SQLSTATE HY000.
 const ERROR_NUMBER: u32 = 1105;

@@ -8,14 +8,14 @@
 //! also raises error 1227 with its own text.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use coherence::os::Os as _;
 use interface::reports::is_privileged;
 
-use super::{lookup, messages};
-use crate::linux::Linux;
-use crate::os::Os as _;
-use crate::process::KNOWN;
+use super::messages;
+use crate::platform::Linux;
+use crate::platform::server::lookup;
 
 /// `PROCESS_ACL`, the same bit in both servers.
 const PROCESS: u64 = 1 << 8;
@@ -23,6 +23,9 @@ const PROCESS: u64 = 1 << 8;
 const SUPER: u64 = 1 << 15;
 /// MySQL's right to `SET GLOBAL` apart from `SUPER`.
 const SYSTEM_VARIABLES_ADMIN: &CStr = c"SYSTEM_VARIABLES_ADMIN";
+
+/// The log has the message that this server exports no privilege check.
+static REFUSAL_LOGGED: AtomicBool = AtomicBool::new(false);
 
 /// Proof that the server granted a session the right to read one report. Every report requires it.
 pub struct ReadsReport(());
@@ -44,7 +47,7 @@ impl ReadsReport {
             Some(true) => Some(ReadsReport(())),
             Some(false) => None,
             None => {
-                if !KNOWN.privilege_refusal_logged.swap(true, Ordering::SeqCst) {
+                if !REFUSAL_LOGGED.swap(true, Ordering::SeqCst) {
                     Linux.error(
                         "reports are refused: this server exports no function that checks privileges",
                     );

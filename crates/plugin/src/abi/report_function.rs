@@ -14,13 +14,14 @@ use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use super::privilege::ReadsReport;
-use crate::diagnostics::DIAGNOSTICS;
-use crate::report;
+use crate::reports::diagnostics::DIAGNOSTICS;
+use crate::reports::report;
 
 /// Generates a report.
 type Report = fn() -> Value;
 
-/// All reports, by name. [`Diagnostics::answer`](crate::diagnostics::Diagnostics::answer) handles the names with arguments.
+/// All reports, by name. [`Diagnostics::answer`](crate::reports::diagnostics::Diagnostics::answer) handles the names with
+/// arguments.
 pub const REPORTS: [(&str, Report); 8] = [
     ("summary", report::summary),
     ("status", super::status::report),

@@ -6,9 +6,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use super::lookup;
 use super::privilege::ReadsReport;
 use super::report_function;
+use crate::platform::server::lookup;
 
 /// Returns the value that the server assigns after `SET bpe_report = name`; null for an unknown name.
 ///

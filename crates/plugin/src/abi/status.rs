@@ -13,12 +13,12 @@ use interface::{Status, Untrusted};
 use serde_json::{Value, json};
 
 use super::ServerTable;
-use crate::controller;
-use crate::diagnostics::DIAGNOSTICS;
-use crate::persist;
-use crate::process::{CORE, KNOWN};
-use crate::report;
-use crate::settings;
+use crate::control;
+use crate::platform::{CORE, SUSPENSIONS};
+use crate::reports::diagnostics::DIAGNOSTICS;
+use crate::reports::report;
+use crate::restart::{RESTART, persist};
+use crate::settings::{self, BYPASS};
 
 const UNSIGNED_LONGLONG: c_int = 4;
 /// `SHOW_CHAR`: the value is the text itself (as against a pointer to a pointer).
@@ -38,7 +38,7 @@ pub struct StatusVariable {
 }
 
 /// Maximum length of a text, characters.
-const LONGEST_TEXT: usize = 900;
+const MAX_TEXT: usize = 900;
 
 const END: StatusVariable = StatusVariable {
     name: std::ptr::null(),
@@ -119,14 +119,14 @@ unsafe extern "C" fn show(
 fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
-    controller::looked_at();
-    KNOWN.tripwire.look(&CORE);
-    let bypass = KNOWN.bypassing.shown(&CORE);
-    let (state, reason) = controller::state();
+    control::ensure_thread();
+    RESTART.tripwire.check(&CORE);
+    let bypass = BYPASS.status(&CORE);
+    let (state, reason) = control::state();
     let recovered = persist::recovered();
     let warm = DIAGNOSTICS.warming.figures();
     let text = |text: &str| {
-        let text = Untrusted::new(text).cut_at(LONGEST_TEXT).to_string();
+        let text = Untrusted::new(text).cut_at(MAX_TEXT).to_string();
         Figure::Text(CString::new(text).unwrap_or_default())
     };
     use Figure::{Number, Real};
@@ -138,12 +138,12 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::StateNumber => Number(state as u64),
             Status::StateReason => text(&report::state_reason(state, &reason)),
             Status::Bypass => text(bypass.bypass.name()),
-            Status::LoadMode => text(if controller::loaded_early() {
+            Status::LoadMode => text(if control::loaded_early() {
                 "early"
             } else {
                 "runtime"
             }),
-            Status::AsyncMode => text(controller::async_mode()),
+            Status::AsyncMode => text(control::async_mode()),
             Status::PagesInherited => Number(recovered.pages),
             Status::PagesTrusted => Number(recovered.trusted.1),
             Status::BytesSaved => Number(cache.hit_bytes),
@@ -159,8 +159,8 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::DataReadUsSum => microseconds(&totals.data_latency),
             Status::DataReadUsCount => Number(totals.data_latency.count),
             Status::DevicesFailed => Number(totals.devices_failed),
-            Status::AuditSuspicions => Number(KNOWN.suspensions.suspicions()),
-            Status::SuspendedFiles => Number(KNOWN.suspensions.count()),
+            Status::AuditSuspicions => Number(SUSPENSIONS.suspicions()),
+            Status::SuspendedFiles => Number(SUSPENSIONS.count()),
             Status::DamagedPages => Number(CORE.damaged_pages()),
             Status::WarmState => text(warm.state),
             Status::WarmPercent => Real(warm.percent),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_of_the_kind_that_is_promised() {
+    fn values_have_declared_kinds() {
         for (one, figure) in figures() {
             let matches = match figure {
                 Figure::Text(_) => one.kind() == Kind::Text,

@@ -8,15 +8,17 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use coherence::switch::Bypass;
 use interface::untrusted::refuse_controls;
 use interface::variables::{self, Change, Kind, Variable};
 
 use super::privilege::ReadsReport;
 use super::{ServerTable, messages, report_variable};
-use crate::controller;
-use crate::process::{CORE, KNOWN};
-use crate::settings::{self, Settings};
-use crate::switch::Bypass;
+use crate::control::{self, CONTROLLER};
+use crate::platform::CORE;
+use crate::platform::server::{Flavour, server};
+use crate::settings::{self, BYPASS, Settings, VALUES};
+use crate::tables::TABLES;
 
 const BOOL: c_int = 1;
 const LONGLONG: c_int = 4;
@@ -119,79 +121,79 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
         &variables::ENABLED,
         Some(check_enabled),
         Some(update_enabled),
-        settings::ENABLED.as_ptr().cast(),
+        VALUES.enabled.as_ptr().cast(),
     ),
     row(
         &variables::BYPASS,
         None,
         Some(update_bypass),
-        KNOWN.bypassing.bypass.as_ptr().cast(),
+        BYPASS.bypass.as_ptr().cast(),
     ),
     row(
         &variables::BYPASS_TIMEOUT,
         None,
         Some(update_bypass_timeout),
-        KNOWN.bypassing.timeout.as_ptr().cast(),
+        BYPASS.timeout.as_ptr().cast(),
     ),
     row(
         &variables::PATH,
         Some(check_path),
         Some(update_path),
-        settings::PATH.as_ptr().cast(),
+        VALUES.path.as_ptr().cast(),
     ),
     row(
         &variables::SIZE,
         Some(check_size),
         Some(update_number),
-        settings::SIZE.as_ptr().cast(),
+        VALUES.size.as_ptr().cast(),
     ),
     row(
         &variables::INSTANCES,
         None,
         Some(update_number),
-        settings::INSTANCES.as_ptr().cast(),
+        VALUES.instances.as_ptr().cast(),
     ),
     row(
         &variables::IO_CAPACITY,
         None,
         Some(update_capacity),
-        settings::IO_CAPACITY.as_ptr().cast(),
+        VALUES.io_capacity.as_ptr().cast(),
     ),
     row(
         &variables::MEMORY_LIMIT,
         None,
         Some(update_number),
-        settings::MEMORY_LIMIT.as_ptr().cast(),
+        VALUES.memory_limit.as_ptr().cast(),
     ),
     row(
         &variables::COMPRESSION,
         None,
         Some(update_number),
-        settings::COMPRESSION.as_ptr().cast(),
+        VALUES.compression.as_ptr().cast(),
     ),
     row(
         &variables::DAILY_WRITE_LIMIT,
         None,
         Some(update_daily_limit),
-        settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
+        VALUES.daily_write_limit.as_ptr().cast(),
     ),
     row(
         &variables::TABLES,
         Some(check_tables),
         Some(update_tables),
-        KNOWN.tables.text.as_ptr().cast(),
+        TABLES.text.as_ptr().cast(),
     ),
     row(
         &variables::PERSIST_PATH,
         None,
         None,
-        settings::PERSIST_PATH.as_ptr().cast(),
+        VALUES.persist_path.as_ptr().cast(),
     ),
     row(
         &variables::WARM_IO_CAPACITY,
         None,
         Some(update_number),
-        KNOWN.warm_io_capacity.as_ptr().cast(),
+        VALUES.warm_io_capacity.as_ptr().cast(),
     ),
     row(
         &variables::REPORT,
@@ -214,7 +216,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; VARIABLES_COUNT + 1]> = Serv
 
 /// Fills in the pointers among the words, which no constant can express. The constructor calls it.
 pub fn complete() {
-    let is_mysql = super::server().0 == super::Flavour::MySql;
+    let is_mysql = server().0 == Flavour::MySql;
     // SAFETY: before the server knows the tables, see the constructor.
     let rows = unsafe { &mut *ROWS.get() };
     for (row, of) in rows.iter_mut().zip(variables::ALL) {
@@ -342,7 +344,7 @@ unsafe extern "C" fn check_enabled(
         // SAFETY: the server passes a value, and one byte to store it.
         let on = unsafe { boolean_of(value) }.ok_or("bpe_enabled takes ON or OFF")?;
         if on {
-            warn_all(thd, &controller::prepare()?);
+            warn_all(thd, &control::prepare()?);
         }
         // SAFETY: as above.
         unsafe { *save.cast::<u8>() = u8::from(on) };
@@ -359,11 +361,11 @@ unsafe extern "C" fn update_enabled(
     callback(|| {
         // SAFETY: what the check callback stored.
         let on = unsafe { *save.cast::<u8>() } != 0;
-        settings::ENABLED.store(u8::from(on), Ordering::SeqCst);
+        VALUES.enabled.store(u8::from(on), Ordering::SeqCst);
         if on {
-            controller::commit();
+            CONTROLLER.commit();
         } else {
-            controller::disable();
+            CONTROLLER.disable();
         }
         Ok(())
     });
@@ -381,9 +383,7 @@ unsafe extern "C" fn update_bypass(
         let bypass = usize::try_from(index)
             .ok()
             .and_then(|index| Bypass::ALL.get(index));
-        KNOWN
-            .bypassing
-            .set(&CORE, bypass.copied().unwrap_or_default());
+        BYPASS.set(&CORE, bypass.copied().unwrap_or_default());
         Ok(())
     });
 }
@@ -396,9 +396,7 @@ unsafe extern "C" fn update_bypass_timeout(
 ) {
     callback(|| {
         // SAFETY: a checked 64-bit number.
-        KNOWN
-            .bypassing
-            .set_timeout(&CORE, unsafe { *save.cast::<u64>() });
+        BYPASS.set_timeout(&CORE, unsafe { *save.cast::<u64>() });
         Ok(())
     });
 }
@@ -414,7 +412,7 @@ unsafe extern "C" fn check_path(
         let text = unsafe { text_of(value, &variables::PATH) }?.unwrap_or_default();
         let path = text.to_str().unwrap_or_default();
         if path.is_empty() {
-            if controller::is_wanted() {
+            if control::is_wanted() {
                 return Err("bpe_path cannot be emptied while bpe_enabled is ON; SET GLOBAL bpe_enabled=OFF first".into());
             }
         } else {
@@ -422,10 +420,10 @@ unsafe extern "C" fn check_path(
                 path: path.to_owned(),
                 ..Settings::current()
             };
-            if !controller::is_wanted() || new.size == 0 {
+            if !control::is_wanted() || new.size == 0 {
                 new.size = new.smallest_size(); // switching on checks whether it fits
             }
-            warn_all(thd, &controller::check(new)?);
+            warn_all(thd, &control::check(new)?);
         }
         // SAFETY: `save` holds a pointer. The string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
@@ -443,7 +441,7 @@ unsafe extern "C" fn check_tables(
         // SAFETY: the server passes a value.
         let text = unsafe { text_of(value, &variables::TABLES) }?.unwrap_or_default();
         let rules = text.to_str().unwrap_or_default();
-        warn_all(thd, &KNOWN.tables.check(&CORE, rules)?);
+        warn_all(thd, &TABLES.check(&CORE, rules)?);
         // SAFETY: `save` holds a pointer. The string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
         Ok(())
@@ -459,8 +457,8 @@ unsafe extern "C" fn update_tables(
 ) {
     callback(|| {
         // SAFETY: `save` holds a pointer to a string, or null.
-        unsafe { settings::set_text(&KNOWN.tables.text, *save.cast::<*const c_char>()) };
-        KNOWN.tables.follow(&CORE);
+        unsafe { settings::set_text(&TABLES.text, *save.cast::<*const c_char>()) };
+        TABLES.apply(&CORE);
         Ok(())
     });
 }
@@ -541,8 +539,8 @@ unsafe extern "C" fn check_size(
             ));
         }
         // Nothing can be checked without a path, and clients may set the size first.
-        if controller::is_wanted() && !new.path.is_empty() {
-            warn_all(thd, &controller::check(new)?);
+        if control::is_wanted() && !new.path.is_empty() {
+            warn_all(thd, &control::check(new)?);
         }
         // SAFETY: `save` holds a 64-bit number.
         unsafe { *save.cast::<u64>() = size };
@@ -578,8 +576,10 @@ unsafe extern "C" fn update_capacity(
 ) {
     callback(|| {
         // SAFETY: a checked 64-bit number.
-        settings::IO_CAPACITY.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        controller::settings_changed();
+        VALUES
+            .io_capacity
+            .store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        CONTROLLER.settings_changed();
         Ok(())
     });
 }
@@ -592,7 +592,9 @@ unsafe extern "C" fn update_daily_limit(
 ) {
     callback(|| {
         // SAFETY: a checked 64-bit number.
-        settings::DAILY_WRITE_LIMIT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        VALUES
+            .daily_write_limit
+            .store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         settings::write_budget();
         Ok(())
     });
@@ -601,7 +603,7 @@ unsafe extern "C" fn update_daily_limit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bypass;
+    use crate::settings::bypass;
 
     #[test]
     fn variables_have_the_servers_layout() {
@@ -659,7 +661,7 @@ mod tests {
 
     /// The extension and the switch support as many choices and instances as the servers allow.
     #[test]
-    fn limits_are_those_of_what_is_behind() {
+    fn limits_match_the_values_behind() {
         let Kind::Choice(names) = variables::BYPASS.kind else {
             panic!("bypass is a choice");
         };
@@ -671,7 +673,7 @@ mod tests {
             _ => 0,
         };
         assert_eq!(of(variables::INSTANCES), u64::from(cache::MAX_INSTANCES));
-        assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::LONGEST);
+        assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::MAX_TIMEOUT);
         assert_eq!(
             variables::PERSIST_PATH.kind,
             Kind::Text(settings::DEFAULT_PERSIST_PATH)
