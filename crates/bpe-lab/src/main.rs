@@ -1,13 +1,20 @@
 //! The command `bpe-lab`: demonstrates and measures the extension, where no other user depends on the server.
 //!
-//! Subcommands demonstrate the extension on a private server ([`demo`]), and put load on a server beside the console
-//! ([`experience`]). They replay traces ([`replay`]), generate them ([`stream`]), compare policies over the generated ones
-//! ([`policies`]), and mount emulated cloud volumes ([`volume`]). Each subcommand is a module with `Args` (parsed by clap)
-//! and `run(Args) -> Result<ExitCode>`.
+//! A room imports only rooms below it. Each subcommand is a module with `Args` (parsed by clap) and
+//! `run(Args) -> Result<ExitCode>`.
 //!
-//! Rooms from top to bottom: `demo`, `experience`, `policies`, `replay`, `stream`, `volume`, `sysbench` (the load) and
-//! `report` (text, pages and charts). A room imports only those after it. The library of `bpe` handles servers and terminal
-//! output, and does not depend on this command.
+//! | room | content |
+//! |---|---|
+//! | [`demo`] | measures the extension on a private server: three tests, restarts, a failover |
+//! | [`experience`] | puts load on a server beside the console |
+//! | [`policies`] | compares policies over the generated traces |
+//! | [`replay`] | replays a trace |
+//! | [`stream`] | generates traces |
+//! | [`volume`] | mounts an emulated cloud volume |
+//! | [`sysbench`] | the load |
+//! | [`report`] | text, pages and charts of all measurements |
+//!
+//! The library of `bpe` handles servers and terminal output, and does not depend on this command.
 
 use std::process::ExitCode;
 

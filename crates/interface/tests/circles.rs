@@ -97,6 +97,12 @@ fn rooms_of_a_crate_import_one_way() {
     let mut found = Vec::new();
     for (name, folder) in crates() {
         let rooms = rooms(&imports(&files(&folder.join("src"))));
+        let listed = listed_rooms(&folder.join("src"));
+        // A private module of tests is no room of the crate.
+        let names = rooms.keys().filter_map(|room| room.first());
+        let unlisted: Vec<_> = names
+            .filter(|name| !listed.contains(name) && *name != "tests")
+            .collect();
         let circles: Vec<_> = circles(&rooms).into_iter().map(|(way, _)| way).collect();
         let mut problems: Vec<_> = circles.iter().map(|way| format!("{name}: {way}")).collect();
         if rooms.len() > ROOMS {
@@ -105,6 +111,23 @@ fn rooms_of_a_crate_import_one_way() {
                 rooms.len(),
                 rooms.keys().map(self::name).collect::<Vec<_>>()
             ));
+        }
+        let depth = |room: &Module| listed.iter().position(|name| name == &room[0]);
+        if !listed.is_empty() {
+            problems.extend(unlisted.iter().map(|room| {
+                format!("{name}: the head of the crate does not list the room {room}")
+            }));
+            let arrows = rooms
+                .iter()
+                .flat_map(|(from, into)| into.iter().map(move |to| (from, to)));
+            let up = arrows.filter(|(from, to)| depth(to) < depth(from));
+            problems.extend(up.map(|(from, to)| {
+                format!(
+                    "{name}: {} imports {}, which the crate's head lists above it",
+                    self::name(from),
+                    self::name(to)
+                )
+            }));
         }
         match (problems.is_empty(), ROOMS_LEFT.contains(&name.as_str())) {
             (false, false) => found.extend(problems),
@@ -115,7 +138,34 @@ fn rooms_of_a_crate_import_one_way() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Merges the files of each room into one module, and drops the root and the files of tests.
+/// Returns the rooms that the head of the crate lists, from top to bottom: a table does so, a numbered list is from bottom to
+/// top.
+fn listed_rooms(source: &Path) -> Vec<String> {
+    let root = ["lib.rs", "main.rs"].map(|name| source.join(name));
+    let text = root
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok());
+    let text = text.expect("the root of a crate");
+    let head = text.lines().take_while(|line| line.starts_with("//!"));
+    let room = |rest: &str| Some(rest.strip_prefix("[`")?.split_once("`]")?.0.to_owned());
+    let (mut table, mut list) = (Vec::new(), Vec::new());
+    for line in head.map(|line| line.trim_start_matches("//!").trim()) {
+        let numbered = line
+            .split_once(". ")
+            .filter(|(number, _)| number.parse::<u8>().is_ok());
+        match (line.strip_prefix("| "), numbered) {
+            (Some(row), _) => table.extend(room(row)),
+            (None, Some((_, item))) => list.extend(room(item)),
+            (None, None) => (),
+        }
+    }
+    match table.is_empty() {
+        true => list.into_iter().rev().collect(),
+        false => table,
+    }
+}
+
+/// Merges the files of each room into one module, and drops the root.
 fn rooms(imports: &Imports) -> Imports {
     let room = |module: &Module| module.first().map(|first| vec![first.clone()]);
     let mut rooms = Imports::new();
@@ -163,7 +213,9 @@ fn statics(text: &str) -> Vec<String> {
         code.replace_range(begin..end, "");
     }
     let lines = code.lines().map(str::trim).filter_map(|line| {
-        let line = line.strip_prefix("pub ").unwrap_or(line);
+        let line = line.strip_prefix("pub").map_or(line, |rest| {
+            rest.trim_start_matches(|c| c != ' ').trim_start()
+        });
         let (name, kind) = line.strip_prefix("static ")?.split_once(':')?;
         let of_a_table = ["ServerTable", "Original", "c_int", "extern"];
         let is_table = of_a_table

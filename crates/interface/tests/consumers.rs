@@ -15,8 +15,7 @@ mod generate;
 
 /// Words with a variable's prefix that are no variables: the function, crates, prefixes of composed names, and a removed
 /// variable that MariaDB still accepts as an abbreviation.
-const OTHERS: [&str; 10] = [
-    "plugin",
+const OTHERS: [&str; 9] = [
     "report",
     "report_init",
     "report_deinit",

@@ -58,7 +58,7 @@ mod btrfs {
     const FS_INFO: u32 = 0x8400_941f;
     const FS_INFO_BYTES: usize = 1024;
     const FS_UUID: usize = 16;
-    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. The UUID tracks number (8), name (256), parent (8),
+    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. The UUID follows number (8), name (256), parent (8),
     /// directory (8), generation (8) and flags (8). Since Linux 4.18.
     const SUBVOLUME_INFO: u32 = 0x81f8_943c;
     const SUBVOLUME_INFO_BYTES: usize = 504;

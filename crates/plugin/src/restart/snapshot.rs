@@ -361,7 +361,7 @@ fn fill(
         if (part, at) != (0, 0) {
             return file.write_all_at(block, at);
         }
-        // The state header of this machine start tracks only when nothing can fail any more.
+        // The state header of this machine start follows only when nothing can fail any more.
         let (was, rest) = block
             .split_at_checked(STATE_HEADER_BYTES)
             .ok_or_else(gone)?;

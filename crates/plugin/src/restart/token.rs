@@ -96,7 +96,7 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Whether the kernel assigns a new change stamp to each change that tracks a query. Tests it on the file, with two
+    /// Whether the kernel assigns a new change stamp to each change that follows a query. Tests it on the file, with two
     /// writes within one tick of the clock. Call before the token is replaced.
     pub fn has_fine_stamps(&self) -> bool {
         let Ok(token) = random() else { return false };
