@@ -1,7 +1,7 @@
 //! Identifies the mounted file system of a file, if its change stamps prove anything ([`coherence::stamp`]).
 //!
 //! Below `/sys/fs` the kernel has a directory for each mounted ext4, XFS and btrfs, from mount to unmount. Its inode number
-//! is unique until the machine restarts (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike
+//! is unique until the host reboots (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike
 //! a mount id it is the same in all namespaces, so a service that restarts in a private namespace recognises the file
 //! system.
 //!
@@ -58,7 +58,7 @@ mod btrfs {
     const FS_INFO: u32 = 0x8400_941f;
     const FS_INFO_BYTES: usize = 1024;
     const FS_UUID: usize = 16;
-    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. The UUID tracks number (8), name (256), parent (8),
+    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. The UUID follows number (8), name (256), parent (8),
     /// directory (8), generation (8) and flags (8). Since Linux 4.18.
     const SUBVOLUME_INFO: u32 = 0x81f8_943c;
     const SUBVOLUME_INFO_BYTES: usize = 504;

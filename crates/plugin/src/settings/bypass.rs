@@ -298,7 +298,7 @@ mod tests {
         pass(Duration::from_secs(25));
         assert_eq!(shown(&of), (Bypass::Off, None, false));
         assert_eq!(of.status(&CORE).seconds, 0);
-        // Serving in between, as in a comparison: the control group also ends if no further change tracks.
+        // Serving in between, as in a comparison: the control group also ends if no further change follows.
         of.set(&CORE, Bypass::Refill);
         of.set(&CORE, Bypass::Off);
         pass(Duration::from_secs(50));
