@@ -1,7 +1,8 @@
 //! Implementation of the command `bpe`: installs the buffer pool extension on a server, removes it, monitors it, and
 //! checks beforehand whether it will help.
 //!
-//! Rooms from the bottom up; a room imports only rooms above it in this list:
+//! A *room* is a module at the top level of a crate, with its files. Rooms from the bottom up; a room imports only rooms with
+//! smaller numbers:
 //!
 //! 1. [`support`]: errors, terminal, texts, files.
 //! 2. [`connect`]: a server's address, its proof of identity, its session and its process.
@@ -12,7 +13,7 @@
 //! 7. [`compare`]: `bpe compare`, serving and bypass in turn.
 //! 8. [`doctor`]: `bpe doctor`, checks before an installation.
 //! 9. [`console`]: `bpe console`, the web page.
-//! 10. [`commands`]: the command line, and the subcommands without a room.
+//! 10. [`commands`]: the command line, and the subcommands that are not in another room.
 //!
 //! Each subcommand has `Args` (parsed by clap) and `run(Args) -> Result<ExitCode>`.
 //!

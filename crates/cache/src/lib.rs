@@ -1,6 +1,7 @@
 //! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
 //!
-//! A plain library, independent of any server. Rooms, each of which imports only those below it:
+//! A plain library, independent of any server. A *room* is a module at the top level of the crate, with its files. Each room
+//! imports only those below it:
 //!
 //! | room | contents |
 //! |---|---|
@@ -13,7 +14,8 @@
 //! | [`common`] | pages, configuration, counters, memory, locks |
 //!
 //! A read goes from [`api`] to [`instance`] to [`device`]. A page that is inserted goes from [`api`] to [`instance`], where
-//! the policy admits it to staging, and from there a writer ([`log`]) takes it to the [`device`].
+//! the policy admits it to staging, and from there a writer ([`log`]) takes it to the [`device`]. The head of [`api`] has the
+//! order of locks.
 
 mod api;
 mod common;

@@ -4,7 +4,8 @@
 //! library in a server has one core; each test creates another.
 //!
 //! # Rooms
-//! From bottom to top. A room imports only rooms above it in this list.
+//! A *room* is a module at the top level of the crate, with its files. From bottom to top: a room imports only rooms with
+//! smaller numbers.
 //!
 //! 1. [`testing`]: switches that tests use. A build for a server contains none of them.
 //! 2. [`platform`]: the operating system as a trait; locks, atomics and the clock, which the model checker replaces.
@@ -20,8 +21,9 @@
 //! `interleavings/`, beside `src/`, has the tests under the model checker.
 //!
 //! # Lock order
-//! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). Four locks are leaves: the list of suspended files, the damaged pages, the recovery outcomes and the table rules.
+//! A thread may take a lock while it holds one further to the left, never the reverse. Controller's thread → controller → file
+//! registry → details of a file → abandoned reads → shard of the table of requests → (the extension's locks). Four locks are
+//! leaves: the list of suspended files, the damaged pages, the recovery outcomes and the table rules.
 
 #[macro_use]
 pub mod testing;

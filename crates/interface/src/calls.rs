@@ -97,7 +97,7 @@ pub const TIMES: Family = Family {
     unhooked: &[],
 };
 
-/// Flushing. Data whose flush was not seen are not kept over a machine restart; no other harm results.
+/// Flushing. Data whose flush was not seen are not kept over a host reboot; no other harm results.
 pub const FLUSHING: Family = Family {
     what: "flushes",
     hooked: &[&["fsync"], &["fdatasync"]],

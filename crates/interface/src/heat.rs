@@ -38,7 +38,7 @@ impl Encoder {
         }
     }
 
-    /// Adds a page, which must follow the previous one. Returns whether it was added.
+    /// Adds a page whose number is higher than the previous one's. For any other page, returns false and adds nothing.
     pub fn push(&mut self, page: u32, heat: u8) -> bool {
         let Some(passed) = u64::from(page).checked_sub(self.next) else {
             return false;

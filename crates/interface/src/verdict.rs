@@ -80,8 +80,10 @@ pub struct Verdict {
     pub io_uring: Way,
     /// Whether completions of libaio pass a hook, so that asynchronous reads can be served.
     pub harvested: bool,
-    /// Whether a library loaded before InnoDB can make either look unavailable: its setup call passes a hook.
+    /// Whether the plugin, if loaded before InnoDB, can make libaio look unavailable: the call that creates a context passes
+    /// a hook, which can fail it. InnoDB then does without libaio.
     pub libaio_can_fail: bool,
+    /// The same for io_uring.
     pub io_uring_can_fail: bool,
 }
 

@@ -1,7 +1,7 @@
 //! `bpe.so`: the buffer pool extension as a plugin of a stock MySQL or MariaDB server.
 //!
 //! # Rooms
-//! A room imports only rooms below it.
+//! A *room* is a module at the top level of the crate, with its files. A room imports only rooms below it.
 //!
 //! | room | content |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | [`tables`] | the rules of `bpe_tables` |
 //! | [`intercept`] | patches the server's imports, and detects I/O that bypasses the hooks |
 //! | [`settings`] | values behind the system variables, `bpe_bypass` included |
-//! | [`platform`] | the server's process and the machine; the one `Core` of the crate `coherence` |
+//! | [`platform`] | the server's process and the operating system; the one `Core` of the crate `coherence` |
 //!
 //! # The path of a page
 //! 1. [`intercept::got`] redirects the server's imports of the C library to [`hooks`], all of them or none. The crate
@@ -21,14 +21,14 @@
 //!    bypasses them.
 //! 2. A hook reads the mode of [`platform::CORE`]. `Core` knows which descriptors are data files, the rules that keep the
 //!    cache equal to them, asynchronous I/O from submit to harvest, and the active extension.
-//! 3. `Core` uses the machine through [`platform::Linux`]. The crate `cache` stores the pages.
+//! 3. `Core` uses the operating system through [`platform::Linux`]. The crate `cache` stores the pages.
 //! 4. [`control`] has the one `Controller` of the crate `coherence`, which builds, replaces and retires the extension.
 //!
 //! # Lock order
 //! A thread may take a lock while it holds one further to the left, never the reverse: recording session → controller's
-//! thread → controller → file registry → file identity → reads given up → in-flight table shard → (extension's locks, slots
-//! of bounded reads last). Leaves: the state text, the log, active verifications, the load of a heat list, the bypass
-//! settings, and the list of suspended files.
+//! thread → controller → file registry → details of a file → abandoned reads → shard of the table of requests → (extension's
+//! locks, slots of bounded reads last). Leaves: the state text, the log, active verifications, the load of a heat list, the
+//! bypass settings, and the list of suspended files.
 
 pub mod abi;
 pub mod control;

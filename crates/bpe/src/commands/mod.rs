@@ -1,4 +1,4 @@
-//! The command line of `bpe`, and the subcommands without a room.
+//! The command line of `bpe`, and the subcommands that are not in another room.
 //!
 //! [`enable`] and [`disable`] make plans of [`crate::change`], for one server or a cluster. [`verify`] compares cached pages
 //! with the data files, and [`rescue`] saves those that are damaged on disk. [`warm`] keeps a standby's cache as warm as the

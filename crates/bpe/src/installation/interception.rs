@@ -22,7 +22,8 @@ pub enum Answer {
     Passive(String),
 }
 
-/// Judges a server by its executable and by the I/O interfaces that its process uses. A loaded plugin has judged the server already.
+/// Judges a server by its executable and by the I/O interfaces that its process uses. A loaded plugin has judged the server
+/// already.
 ///
 /// # Errors
 /// A message: the executable cannot be read.

@@ -100,7 +100,7 @@ pub enum CopyOutcome {
 /// The idle state that outlives the process.
 #[derive(Debug)]
 pub struct Frozen {
-    /// Session of the cache files and the directories.
+    /// Session of the cache files and of the directories (the indexes of cached pages).
     pub session: u64,
     /// The file with the directories. Its descriptor shares the lock of the arena.
     pub arena: File,

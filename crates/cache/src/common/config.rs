@@ -80,7 +80,8 @@ pub struct Config {
     pub read_timeout: Option<Duration>,
     /// Bytes of a typical page, for sizing the directory.
     pub nominal_page: u32,
-    /// A file on an in-memory file system, in which directories outlive the process; `None`: they do not.
+    /// A file on an in-memory file system, in which the directories (the indexes of cached pages)
+    /// outlive the process; `None`: they do not.
     pub arena: Option<PathBuf>,
     /// Session of another process whose state is recovered, if it persisted it in the arena. Otherwise the arena is created anew.
     pub recover_session: Option<u64>,

@@ -1,4 +1,4 @@
-//! What every room of the engine uses, and what knows none of them.
+//! Foundation of the other rooms: types and services that every room of the engine may use. It imports none of them.
 //!
 //! - Pages: [`page`] (identity, hashes, check), [`group`] (table rules).
 //! - Configuration: [`config`], [`sizing`] (the cache size's parts for the devices).

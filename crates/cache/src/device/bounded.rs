@@ -615,7 +615,8 @@ fn hand_over(
         Ok(Handed::Submitted) => Ok(Submitted::ByThread),
         Ok(Handed::Refused(errno)) => Err(Lost::Ended(refused(errno))),
         Ok(Handed::Withdrawn) => {
-            // Do not count it as unanswered: the reads that were taken up will show that the disk does not answer.
+            // The read never left the queue, so it does not count as unanswered. The reads that did will show whether the disk
+            // answers.
             request.overdue.given_up.add(1);
             Err(Lost::Ended(Unread::Overdue))
         }

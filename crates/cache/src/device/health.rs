@@ -144,7 +144,8 @@ impl Health {
         self.state() == State::Active
     }
 
-    /// Whether pages are read from it: it is active, has no overdue reads, and is not silent.
+    /// Whether pages are read from the device. It must be active, must have no overdue reads and not rest after such, and must
+    /// have completed a read within `SILENT` milliseconds if any are in flight.
     pub fn answers(&self) -> bool {
         self.active() && self.overdue.answers() && self.silence().is_none()
     }

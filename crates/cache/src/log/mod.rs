@@ -8,7 +8,7 @@
 //! - *Chunk*: at most 256 KiB of pages, written at once. *Gathered*: from the frames in place, asynchronously ([`in_flight`]).
 //!   Otherwise copied, and written synchronously.
 //! - *Batch*: the pages of one write, and the updates of their entries ([`batch`]).
-//! - *Live*: an entry refers to the place. *Hole*: room between the live pages of a reopened segment.
+//! - *Live*: an entry refers to the place. *Hole*: free space between the live pages of a reopened segment.
 //! - *Victim*: the segment that is being reclaimed ([`reclaim`]).
 //!
 //! # States of a segment

@@ -319,8 +319,9 @@ impl Stream {
         self.batch.add(at, pending);
     }
 
-    /// Completes the last block of the chunk: with the following bytes of the segment if they may be a page. Returns the bytes
-    /// to write.
+    /// Fills the last block of the chunk, since the device is written in whole blocks. If the block ends within the hole, the
+    /// rest is zeros. Otherwise the rest may be the beginning of a live page, so it is read from the device and written again.
+    /// Returns the bytes to write.
     fn fill_up(&mut self, device: &Device, segment: u32) -> Result<usize, Fault> {
         let length = self.used.next_multiple_of(BLOCK);
         let end = self.start + length;

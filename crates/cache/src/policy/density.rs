@@ -3,12 +3,14 @@
 //!
 //! # Terms
 //! - *State*: the content of the page's counter ([`counters`]): recent read count, position by recency (*way*), whether it was
-//!   written since its last read, and its *class*, the part of its file's pages that usually are. A cached page that lost
-//!   its counter has a state, too: its *age*, the time without one.
+//!   written since its last read, and its *class*. A cached page that lost its counter has a state, too: its *age*, the time
+//!   without one.
+//! - *Class*: one for pages at the end of a growing file. Three for other pages, by the share of their file's pages that are
+//!   written between two reads: below 25 %, below 75 %, and more.
 //! - *Time*: number of samples in a state. All times are in reads, so a replay is repeatable.
 //! - *Score*: expected hits per unit of time from the state on ([`model`]).
 //! - *Hand*: the bucket at which the next search begins. *Carried*: an entry that takes part in the next search.
-//! - *Shadow*: recency of a sample of pages, as LRU would have it ([`shadow`]).
+//! - *Shadow*: a simulated LRU cache for a sample of pages ([`shadow`]). Its hits show what LRU would achieve.
 //!
 //! # Learning
 //! Each instance counts hits and time of its states ([`LocalStats`]), and merges them into the [`Model`] at intervals, if it
@@ -24,7 +26,7 @@
 //! # Modes
 //! | mode | begins | admits | victim |
 //! |---|---|---|---|
-//! | learned | at the start; after three cache sizes of reads in the other mode; when there is room | scores above the victim's by a margin | lowest score |
+//! | learned | at the start; after three cache sizes of reads in the other mode; when the cache is not full | scores above the victim's by a margin | lowest score |
 //! | changing | the shadow of LRU finds more pages than this policy: the working set has changed | every read page, no written one | least recently read |
 //!
 //! # Cost
@@ -224,7 +226,9 @@ impl Density {
         found
     }
 
-    /// Compares with the shadow: a read of a page that the shadow tracks, cached or not.
+    /// Compares the policy with LRU, at a read of a page that the shadow tracks: counts a hit for LRU if LRU would have cached
+    /// it, and one for the policy if `is_cached`. Repeated reads of the same page do not count. `mixed`: mixed identity of the
+    /// page.
     fn compare(&mut self, mixed: u64, is_cached: bool) {
         let recency = self.shadow.read(mixed, self.model.ways());
         if recency == Recency::Front {

@@ -6,8 +6,8 @@
 //! trace, and [`crate::Config::policy`] selects it.
 //!
 //! Every instance owns a policy and calls it under the instance's lock. All policies share a [`Policy::Model`]. The
-//! engine asks for an admission decision only while pages compete for room, and for a victim only when there is no
-//! room. The engine counts, moves and removes entries; a policy reads them through [`Places`]. A policy writes only two
+//! engine asks for an admission decision only while pages compete for space, and for a victim only when the cache is
+//! full. The engine counts, moves and removes entries; a policy reads them through [`Places`]. A policy writes only two
 //! bits of each entry, the clock. It should be high for pages worth keeping, because warming, segment reclamation and a
 //! full directory use it, too. The engine does not report invalidated pages to the policy. A policy finds its own data
 //! on a page by [`Places::identity`], which is the same for a page and for its entry. When the engine evicts a page,

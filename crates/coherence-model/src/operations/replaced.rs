@@ -37,7 +37,7 @@ fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std
 pub enum Others {
     /// At any time.
     AtAnyTime,
-    /// Sometimes immediately after a close that tracks a write, and the server dies at once.
+    /// Sometimes immediately after a close that follows a write, and the server dies at once.
     AndDie,
 }
 

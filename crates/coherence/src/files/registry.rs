@@ -316,7 +316,8 @@ impl<O: Os> Files<O> {
         }
     }
 
-    /// Forgets a closed file whose inode was unlinked or replaced. Call after the system call succeeded.
+    /// Gives a closed file whose inode was unlinked or replaced a new identity, and quarantines it: another file may get the same
+    /// inode number. Call after the system call succeeded. An open file keeps its identity until its last close.
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {

@@ -16,7 +16,9 @@ const INFIMUM: usize = 99;
 const FORMAT: usize = 42;
 /// Minimum offset of the first record in the compact formats.
 const FIRST: usize = 120;
-/// Hashed bytes of the first record: the lengths of an INT, of a BIGINT and of a longer key.
+/// Hashed bytes of the first record: the lengths of an INT, of a BIGINT and of a longer key. The length of the key is unknown
+/// here. The comparison uses the shortest length whose hashes differ between pages, because the bytes after a short key differ
+/// between servers.
 const LENGTHS: [usize; 3] = [4, 8, 16];
 
 /// The key of the hash.

@@ -329,8 +329,8 @@ impl Manifest {
         self.head.detached.load(Ordering::SeqCst)
     }
 
-    /// Stores that the cache of this session is active. `since`: the value of [`detached`](Self::detached) when the tracking began
-    /// that has had no gap until now.
+    /// Stores that the cache of this session is active. `since`: the value of [`detached`](Self::detached) when the current
+    /// tracking began. If `detached` has increased since then, tracking had a gap ([`is_tracked`](Self::is_tracked)).
     pub fn attach(&self, session: Option<u64>, since: u64) {
         set(&self.head.session, session.unwrap_or(0));
         set(&self.head.tracked_since, since);

@@ -9,7 +9,7 @@
 //! | `TRACK + ACTIVE + SERVE + FILL` | on |
 //! | `TRACK + ACTIVE` | bypass: reads go to the data files, writes drop the pages they touch, nothing is admitted |
 //! | `TRACK + ACTIVE + FILL` | bypass with refill: as bypass, but written pages are admitted |
-//! | `CONTROL` with the last three | a control group of pages is read from the data files, and every read is timed |
+//! | one of the last three modes, `+ CONTROL` | a control group of pages is read from the data files, and every read is timed |
 //! | `HARVEST` | switched off, but announced asynchronous requests are in flight; their completions must be processed |
 //! | `RECORD`, alone or with the others | page reads and writes are recorded in a trace |
 //!
@@ -19,7 +19,8 @@
 //!
 //! The use of an active extension ([`Bypass`], control group) can be set at any time. The same word holds the setting beside
 //! the mode. It becomes part of the mode with [`Switch::publish`], or at once while an extension is active
-//! ([`Switch::use_for`]). Writes follow the same rules in all three modes, so no entry outlives a write of its page.
+//! ([`Switch::use_for`]). Writes follow the same rules when on and in both kinds of bypass, so no entry outlives a write of
+//! its page.
 
 pub mod control_group;
 mod mode;

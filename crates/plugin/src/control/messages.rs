@@ -107,7 +107,7 @@ pub fn state_text(shown: Shown<'_>, no_thread: Option<String>) -> (State, String
     }
 }
 
-/// The result of a recovery. `from_snapshot`: the machine was restarted, or the data were remounted, since then.
+/// The result of a recovery. `from_snapshot`: the host was rebooted, or the data were remounted, since then.
 pub fn recovered(engine: &RecoveredEntries, from_snapshot: bool) -> String {
     if !engine.any {
         return String::from(

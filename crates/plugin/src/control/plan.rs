@@ -14,7 +14,7 @@ use crate::control::buffer_pool;
 use crate::platform::identity::{data_directory, owner_identity, stem};
 use crate::settings::{self, Settings, persisted_file};
 
-/// Without `bpe_memory_limit`, the extension takes at most this fraction of the machine's memory.
+/// Without `bpe_memory_limit`, the extension takes at most this fraction of the host's memory.
 const MAX_MEMORY_PART: u64 = 8;
 /// Where `bpe_size` is a percentage: memory in percent of InnoDB's buffer pool, and the minimum for each path, bytes.
 const PERCENT_OF_POOL: u64 = 4;

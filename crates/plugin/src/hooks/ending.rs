@@ -40,7 +40,7 @@ fn mark_crash() {
     };
     // SAFETY: a plain C call.
     let process = unsafe { libc::getpid() };
-    // A forked child that has not called `exec` ends in the same ways.
+    // A forked child has the same hooks until it calls `exec`, and shares the manifest. Its end is not a crash of the server.
     if RESTART.is_of_process(process) {
         manifest.crash();
     }

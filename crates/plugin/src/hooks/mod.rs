@@ -11,8 +11,8 @@
 //! | `asynchronous`, `io_uring` | submissions and harvests of asynchronous I/O |
 //! | `ending` | by which a process ends itself |
 //!
-//! Cost: off, one relaxed load. Locks: none in the hooks; no lock is held during the original call. Failure: a panic
-//! switches the extension off until the server restarts, and the call is made.
+//! Cost: off, one relaxed load. Locks: this room has none; the rooms below it hold none during the original call. Failure: a
+//! panic switches the extension off until the server restarts, and the call is made.
 
 mod asynchronous;
 mod ending;

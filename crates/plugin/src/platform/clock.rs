@@ -1,6 +1,6 @@
 //! The clocks that decisions depend on.
 //!
-//! Durations use a monotonic clock, which cannot be set. It stops during a suspend of the machine, as the server's threads
+//! Durations use a monotonic clock, which cannot be set. It stops during a suspend of the host, as the server's threads
 //! do. File system times use another clock, which an administrator may set.
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub static TEST_CLOCK: TestClock = TestClock {
     set_by: AtomicI64::new(0),
 };
 
-/// Time since the machine started, without suspends.
+/// Time since the boot of the host, without suspends.
 pub fn running() -> Duration {
     let now = read(libc::CLOCK_MONOTONIC_COARSE);
     #[cfg(any(test, debug_assertions))]
@@ -34,7 +34,7 @@ pub fn running() -> Duration {
     now
 }
 
-/// Time since the machine started, in nanoseconds, including suspends.
+/// Time since the boot of the host, in nanoseconds, including suspends.
 pub fn since_boot() -> i128 {
     nanoseconds(read(libc::CLOCK_BOOTTIME))
 }
@@ -51,7 +51,7 @@ pub fn file_time() -> i64 {
 #[cfg(any(test, debug_assertions))]
 impl TestClock {
     fn running(&self, now: Duration) -> Duration {
-        // Some hours after the start of the machine.
+        // Some hours after the boot of the host.
         const STOOD: Duration = Duration::from_secs(10_000);
         let now = if self.stands.load(Ordering::SeqCst) {
             STOOD

@@ -1,7 +1,8 @@
 //! Lines in the server's error log.
 //!
 //! MySQL accepts messages through `my_plugin_log_message`. They reach every sink (JSON, `performance_schema.error_log`), and
-//! `log_error_verbosity` applies. The function needs the plugin's handle, which is valid from [`open`] to [`close`].
+//! `log_error_verbosity` applies. The function needs the plugin's handle, which is valid from [`ErrorLog::open`] to
+//! [`ErrorLog::close`].
 //!
 //! MariaDB's error log is one text file, to which standard error points. On MariaDB, and on MySQL outside that time, a line
 //! goes to standard error in the format of the server's own lines. A single `write` keeps it in one piece.

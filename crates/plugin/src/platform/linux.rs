@@ -1,4 +1,4 @@
-//! The machine, as the kernel and the server's process show it.
+//! The operating system, as the kernel and the server's process show it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;

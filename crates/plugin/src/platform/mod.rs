@@ -1,4 +1,4 @@
-//! The platform: this server's process, and the machine below it.
+//! The platform: this server's process, and the operating system below it.
 //!
 //! | file | content |
 //! |---|---|

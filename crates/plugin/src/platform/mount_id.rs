@@ -1,7 +1,7 @@
 //! Identifies the mounted file system of a file, if its change stamps prove anything ([`coherence::stamp`]).
 //!
 //! Below `/sys/fs` the kernel has a directory for each mounted ext4, XFS and btrfs, from mount to unmount. Its inode number
-//! is unique until the machine restarts (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike
+//! is unique until the host reboots (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike
 //! a mount id it is the same in all namespaces, so a service that restarts in a private namespace recognises the file
 //! system.
 //!

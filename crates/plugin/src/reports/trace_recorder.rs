@@ -1,7 +1,7 @@
 //! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
 //!
-//! The hooks record every single-page read and every page write of a tracked file in a bounded [ring](crate::trace::ring), at
-//! submission. They do so whether the cache serves a read or not, and whether the extension is on or off. A client drains
+//! The hooks record every single-page read and every page write of a tracked file in a bounded
+//! [ring](coherence::trace::ring), at submission. They do so whether the cache serves a read or not, and whether the extension is on or off. A client drains
 //! the ring through the SQL function `bpe_report()`:
 //!
 //! | argument | answer, a JSON object |

@@ -123,7 +123,7 @@ impl Verifications {
         self.0.lock().clear();
     }
 
-    /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for an unknown one, or if the machine
+    /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for an unknown one, or if the host
     /// is out of memory.
     pub fn answer(&self, argument: &str) -> Option<Value> {
         let mut words = argument.split(' ');
@@ -183,7 +183,7 @@ impl Verifications {
         Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
     }
 
-    /// Returns `None` if the machine is out of memory.
+    /// Returns `None` if the host is out of memory.
     fn next(&self, name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
         let call = Call::begin(self, name)?;
         let Some(mut buffers) = Buffers::new() else {

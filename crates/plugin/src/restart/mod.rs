@@ -3,8 +3,8 @@
 //! # Terms
 //! - *Records*: one for each data file, with its change stamp, in a file in memory (`/dev/shm`).
 //! - *Arena*: the directory of cached pages, a second file there. It belongs to the crate `cache`.
-//! - *Snapshot*: a copy of both on the cache disk, written after a clean shutdown. It outlives the machine.
-//! - *State header*: identifies format, server and machine start, at the beginning of the records.
+//! - *Snapshot*: a copy of both on the cache disk, written after a clean shutdown. It survives a reboot of the host.
+//! - *State header*: identifies format, server and boot of the host, at the beginning of the records.
 //! - *Token*: random bits in the data directory, which each start replaces. It matches a snapshot with the data.
 //! - *Redo fence*: a digest of InnoDB's idle redo log. It shows whether InnoDB has run without the plugin.
 //! - *Tripwire*: a second check by InnoDB's LSN, after the recovery.

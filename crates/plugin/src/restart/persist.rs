@@ -406,7 +406,7 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     Ok(session.map(|session| (session, found.recovery())))
 }
 
-/// Whether the recovered state was persisted before a machine restart or a remount.
+/// Whether the recovered state was persisted before a host reboot or a remount.
 pub fn is_from_snapshot() -> bool {
     RESTART.is_from_snapshot.load(Ordering::SeqCst)
 }

@@ -42,7 +42,7 @@ pub fn superblock_in(file: &File) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// Withholds serving until InnoDB has opened its log in this directory. The records are from another machine start, and only
+/// Withholds serving until InnoDB has opened its log in this directory. The records are from another boot of the host, and only
 /// this log is proven unchanged. The name is stored beside the records, since a process may end before InnoDB starts.
 pub fn name_log(file: &File, folder: &Path) -> io::Result<()> {
     let name = folder.as_os_str().as_bytes();

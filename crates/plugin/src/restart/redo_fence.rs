@@ -2,7 +2,7 @@
 //!
 //! InnoDB writes a page to its data file only after the redo of the change is on the disk (write-ahead logging). A run that
 //! changes a page therefore writes behind the newest checkpoint, or advances the checkpoint. Both are digested as stored,
-//! encrypted or not. While the machine runs, file times prove the same. A power loss may lose the times of a data file but
+//! encrypted or not. Until the host reboots, file times prove the same. A power loss may lose the times of a data file but
 //! keep its pages. The log, which is flushed first, still shows the change.
 //!
 //! MySQL with its redo log disabled changes pages without redo, but rewrites and flushes the log's header. The header may be

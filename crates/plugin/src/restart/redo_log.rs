@@ -1,6 +1,6 @@
 //! Location of InnoDB's redo log, and the gate that depends on it.
 //!
-//! After a machine restart or a remount, serving is withheld until InnoDB has opened the log that the redo fence has
+//! After a host reboot or a remount, serving is withheld until InnoDB has opened the log that the redo fence has
 //! proven unchanged ([`withhold_until`]). Another log rejects the recovered state. If the server can choose asynchronous
 //! I/O that bypasses the hooks, serving is also withheld until InnoDB has chosen.
 //!

@@ -1,4 +1,4 @@
-//! The snapshot preserves the persisted state over a machine restart, after a clean shutdown. This module decides when
+//! The snapshot preserves the persisted state over a host reboot, after a clean shutdown. This module decides when
 //! the snapshot ([`file`]) is written, restored and invalidated.
 //!
 //! 1. [`prepare`] runs when a stopping server ends the plugin and has a state to persist. [`at_end`] runs when the main
@@ -36,7 +36,8 @@ use file::{Head, Refused, Snapshot};
 
 /// Timeout of the server's start for the snapshot.
 pub const START_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval and number of the checks whether the clock has advanced by a tick.
+/// Interval and number of the checks whether the clock of file times has advanced past the latest change stamp. Only then does
+/// a later change of a file get another stamp.
 const TICK: Duration = Duration::from_millis(1);
 const MAX_TICKS: u32 = 200;
 /// Timeout of the server's end for the snapshot. After it there is no snapshot.
@@ -361,7 +362,7 @@ fn fill(
         if (part, at) != (0, 0) {
             return file.write_all_at(block, at);
         }
-        // The state header of this machine start follows only when nothing can fail any more.
+        // The state header is written later, with this boot of the host, when nothing can fail any longer.
         let (was, rest) = block
             .split_at_checked(STATE_HEADER_BYTES)
             .ok_or_else(gone)?;

@@ -27,18 +27,18 @@ pub struct RestartState {
     pub(super) required_redo_log: OnceLock<PathBuf>,
     /// When the search for that log began.
     pub(super) search_began: OnceLock<Instant>,
-    /// The recovered state was persisted before the machine's restart.
+    /// The recovered state was persisted before the host rebooted.
     pub(super) is_from_snapshot: AtomicBool,
     /// The directory of InnoDB's redo log is known, or will stay unknown.
     pub(super) is_redo_log_known: AtomicBool,
     /// The server stops, and the cache is persisted.
     pub(super) is_stopping: AtomicBool,
-    /// The snapshot to write for a machine restart. The lock is a leaf.
+    /// The snapshot to write for a host reboot. The lock is a leaf.
     pub(super) snapshot: Mutex<Option<ShutdownSnapshot>>,
     pub tripwire: Tripwire,
 }
 
-/// Parameters of the snapshot for a machine restart.
+/// Parameters of the snapshot for a host reboot.
 pub struct ShutdownSnapshot {
     /// The first path in `bpe_path`.
     pub place: PathBuf,

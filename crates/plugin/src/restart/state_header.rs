@@ -10,7 +10,7 @@ const VERSION: u64 = 3;
 /// Bytes of a state header.
 pub const STATE_HEADER_BYTES: usize = 48;
 
-/// Identifies the format, the server, and the machine start.
+/// Identifies the format, the server, and the boot of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateHeader {
     pub boot: u128,
@@ -18,7 +18,7 @@ pub struct StateHeader {
 }
 
 impl StateHeader {
-    /// The state header of this server in this machine start.
+    /// The state header of this server during this boot of the host.
     ///
     /// # Errors
     /// The kernel's boot id cannot be read.
@@ -29,7 +29,7 @@ impl StateHeader {
         Ok(StateHeader { boot, owner })
     }
 
-    /// The same state header for another machine start.
+    /// The same state header for another boot of the host.
     pub fn of_boot(self, boot: u128) -> StateHeader {
         StateHeader { boot, ..self }
     }

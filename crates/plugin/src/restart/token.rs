@@ -96,8 +96,8 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Whether the kernel assigns a new change stamp to each change that follows a query. Tests it on the file, with two
-    /// writes within one tick of the clock. Call before the token is replaced.
+    /// Whether the kernel assigns a new change stamp to each change that follows a query of the file's times. Tests it on the
+    /// file, with two writes within one tick of the clock. Call before the token is replaced.
     pub fn has_fine_stamps(&self) -> bool {
         let Ok(token) = random() else { return false };
         let block = block(token);
@@ -173,7 +173,7 @@ mod tests {
         drop(file);
         let again = TokenFile::open(folder.path()).unwrap();
         assert_eq!(again.read(), Some(second));
-        // The answer depends on the machine, but does not change.
+        // The answer depends on the host, but does not change.
         assert_eq!(again.has_fine_stamps(), again.has_fine_stamps());
         assert_ne!(again.read(), Some(second));
     }

@@ -268,7 +268,7 @@ pub fn take_former_persist() -> Option<String> {
     ))
 }
 
-/// Directory of the state that outlives the process while the machine runs; `None`: nothing is persisted.
+/// Directory of the state that outlives the process until the host reboots; `None`: nothing is persisted.
 pub fn persist_path() -> Option<PathBuf> {
     let path = text_of(&VALUES.persist_path);
     (!path.is_empty()).then(|| path.into())

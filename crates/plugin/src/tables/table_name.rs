@@ -3,7 +3,7 @@
 //! A table, or a partition, has a data file in the directory of its schema: `./schema/table.ibd`, or
 //! `/elsewhere/schema/table.ibd` with `DATA DIRECTORY`. Both names use the servers' character set `filename`. ASCII letters,
 //! digits and `_` stay; other characters become `@` with four hexadecimal digits, or with two characters for some
-//! [`letters`]. Partitions follow after `#p#` and `#sp#`, in upper case on MariaDB.
+//! letters ([`filename_charset`]). Partitions follow after `#p#` and `#sp#`, in upper case on MariaDB.
 //!
 //! The system tablespace, undo and general tablespaces are in no schema's directory and belong to no single table. The same
 //! holds for the files of a DDL statement in progress (`#sql...`).

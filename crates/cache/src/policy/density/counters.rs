@@ -149,7 +149,7 @@ impl Counters {
         in_pages(Self::sets_for(pages, quarters) * SET_BYTES)
     }
 
-    /// For an instance of `pages` pages, with `quarters` quarters of a byte per page.
+    /// Allocates the counters of an instance of `pages` pages. `quarters`: memory per page, in quarters of a byte.
     pub fn new(pages: u64, quarters: u64) -> io::Result<Counters> {
         let sets = Self::sets_for(pages, quarters);
         Ok(Counters {

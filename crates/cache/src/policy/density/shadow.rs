@@ -1,4 +1,5 @@
-//! Shadow of LRU, to count its hits: tags of one page in eight by recency, for an eighth of the pages that fit.
+//! Shadow: a simulated LRU cache, to count the hits that LRU would have. It has no pages, only the tags of one page in eight by
+//! recency, for an eighth of the pages that fit.
 //!
 //! If LRU finds more pages than the policy, the working set has changed, and the learned scores are useless. Where
 //! fewer pages fit than planned, LRU gets only those: a matching number of ways per set counts. Memory: a quarter of a

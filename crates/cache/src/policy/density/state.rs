@@ -20,8 +20,10 @@ pub(crate) const LANES: usize = 32;
 /// The part of a counter that determines the score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    /// Class of the page, written or not, step of the count: below [`ROWS`].
+    /// Class of the page in the upper bits, then whether it was written since its last read, and in the lower three bits the
+    /// step of its read count (0 to 7). Below [`ROWS`].
     pub row: usize,
+    /// Position by recency, 0: the most recently read page of the set.
     pub way: usize,
 }
 

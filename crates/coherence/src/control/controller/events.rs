@@ -51,7 +51,8 @@ pub enum Event<S, E> {
     Scanned(Work),
     /// The engine serves. `before`: the previously active engine.
     Published(Option<E>),
-    /// The engine does not serve: another caller turned the switch. Carries the engine, unless that caller has taken it.
+    /// The engine does not serve: another thread has ended tracking in the meantime, by switching off or after a panic. Carries
+    /// the engine, unless that thread has taken it.
     Interrupted(Option<E>),
     /// Engine that a switching off removed from the switch.
     Taken(E),

@@ -298,7 +298,8 @@ impl<S: Layout, E> Machine<S, E> {
         }
     }
 
-    /// Retires the engine of a state, and returns the state before the build.
+    /// Retires the engine of a build or of a pending commit, if any. Returns the idle state to return to; `None` for the other
+    /// states. The engine of [`State::On`] is retired later, by [`Event::Taken`].
     fn let_go(&mut self, state: State<S, E>) -> Option<Idle<S>> {
         match state {
             State::Idle(before) => Some(before),

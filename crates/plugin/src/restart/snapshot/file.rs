@@ -1,6 +1,6 @@
-//! Format of the snapshot: the persisted state in a file that also survives a restart of the machine.
+//! Format of the snapshot: the persisted state in a file that also survives a reboot of the host.
 //!
-//! Integers are in the machine's byte order, since the file is useless on any other machine.
+//! Integers are in the byte order of the host, since the file is useless on any other host.
 //!
 //! | offset | contents |
 //! |---|---|
@@ -41,7 +41,7 @@ const MAX_PART_BYTES: u64 = 1 << 36;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub owner: [u8; 16],
-    /// The machine start in which the snapshot was written.
+    /// The boot of the host during which the snapshot was written.
     pub boot: u128,
     /// The device of the data directory when the snapshot was written.
     pub data_device: u64,

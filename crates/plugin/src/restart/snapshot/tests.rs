@@ -33,7 +33,7 @@ impl Place {
         self.memory.path().join("arena")
     }
 
-    /// Writes a snapshot as the server does in this machine start.
+    /// Writes a snapshot as the server does during this boot of the host.
     fn write(&self, boot: u128, owner: [u8; 16], fence: [u64; 4]) {
         self.write_with_header(&StateHeader { boot, owner }.bytes(), boot, owner, fence);
     }
@@ -143,7 +143,7 @@ fn unproven_snapshot_is_copied_untrusted() {
         assert_eq!(place.load_with(token), Ok(None), "{what}");
         std::fs::remove_file(place.arena()).unwrap();
     }
-    // A remount within one machine start.
+    // A remount within one boot of the host.
     place.write(BOOT, OWNER, fence());
     assert!(place.load().unwrap().unwrap().1.is_ok());
     std::fs::remove_file(place.arena()).unwrap();

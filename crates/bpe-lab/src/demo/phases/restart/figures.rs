@@ -42,7 +42,7 @@ pub struct Restarts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Restart {
     pub how: How,
-    /// The load before. `t` counts from its beginning.
+    /// The load before the shutdown. `t` counts from its beginning.
     pub before: Vec<Second>,
     /// Bytes in the cache at its end.
     pub cached: u64,
@@ -52,9 +52,10 @@ pub struct Restart {
     pub start: f64,
     /// Seconds from then until the first query of the load.
     pub first_query: f64,
-    /// The load after. `t` counts from when the server answered.
+    /// The load after the restart. `t` counts from when the server answered.
     pub after: Vec<Second>,
-    /// Status at the end of the load after, by the names of [`TOLD`]: the server has opened its files by then.
+    /// Values of the status variables [`TOLD`] at the end of the load after the restart. Earlier values are too low: a file's
+    /// pages are trusted only when the server opens the file.
     pub told: Vec<(String, u64)>,
 }
 
