@@ -88,7 +88,10 @@ fn grouped(output: &str) -> String {
             .filter_map(function)
             .take(FRAMES)
             .collect();
-        let ours = if thread.contains("bpe.so") {
+        let ours = if ["bpe.so", "libbpe_plugin.so"]
+            .iter()
+            .any(|name| thread.contains(name))
+        {
             "in the plugin: "
         } else {
             ""
