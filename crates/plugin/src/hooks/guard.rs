@@ -26,8 +26,8 @@ impl<R: Copy, F: Fn() -> R> Once<R, F> {
     }
 }
 
-/// Runs `rules` around the real call. The call is made exactly once in every case, and its errno is what the server sees. A
-/// panic switches the extension off instead of crossing into the server.
+/// Runs `rules` around the real call. The call is made at most once, and not at all on a hit. Its errno is what the server sees.
+/// After a panic the extension is off, and the call is made unless it was made already.
 #[inline]
 pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -> R) -> R {
     let once = Once {

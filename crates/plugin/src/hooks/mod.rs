@@ -1,7 +1,7 @@
 //! One function per intercepted call of the C library.
 //!
 //! Every function begins with the same check: while the extension is off, jump to the address that was in the slot before.
-//! After that check [`guard`] catches panics, makes the call exactly once, and preserves its errno.
+//! After that check [`guard`] catches panics, makes the call once (on a hit, not at all), and preserves its errno.
 //!
 //! | file | calls |
 //! |---|---|
