@@ -1,4 +1,8 @@
 //! Interface from the controller to its process.
+//!
+//! A client that switches on passes the settings to `prepare`. [`Host::refusal`] is the only condition, [`Host::open`] the only
+//! work of the process, and `prepare` returns the outcome. `commit` calls [`Host::adjust`], then [`Host::tell`]. The
+//! controller's thread builds the same way, with the settings of [`Host::conditions`].
 
 use std::sync::Arc;
 
