@@ -7,6 +7,7 @@ use shuttle::thread;
 
 use super::world::World;
 use super::{explore, is_noticed, seen, side_by_side};
+use crate::control::controller::Answer;
 use crate::platform::sync::pause;
 
 const TICK: Duration = Duration::from_millis(500);
@@ -24,9 +25,15 @@ impl World {
         world
     }
 
+    /// The check of `SET GLOBAL bpe_enabled = ON`.
+    fn prepare(&self) -> Answer {
+        let controller = self.controller();
+        controller.prepare(|| controller.host.size())
+    }
+
     /// `SET GLOBAL bpe_enabled = ON`. Checks may overlap, assignments do not.
     fn set_on(&self) {
-        match self.controller().prepare() {
+        match self.prepare() {
             Ok(_) => {
                 let mut wanted = self.controller().host.wanted.lock();
                 *wanted = true;
@@ -38,7 +45,7 @@ impl World {
 
     /// `SET GLOBAL bpe_enabled = ON` in a statement that fails after the check.
     fn set_on_in_vain(&self) {
-        let _ = self.controller().prepare();
+        let _ = self.prepare();
     }
 
     fn set_off(&self) {
@@ -276,7 +283,7 @@ fn a_panic() {
         seen("panics", 1);
         world.uninstall();
         let _ = world.controller().start(None, None, true);
-        assert!(world.controller().prepare().is_err(), "broken for good");
+        assert!(world.prepare().is_err(), "broken for good");
         world.controller().commit();
         world.ticks(3);
         assert!(world.core.switch().mode().is_off());

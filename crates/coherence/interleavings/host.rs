@@ -70,6 +70,11 @@ impl Process {
         self.size.store(size, Ordering::SeqCst);
     }
 
+    /// Current value of the variable.
+    pub fn size(&self) -> Size {
+        Size(self.size.load(Ordering::SeqCst))
+    }
+
     pub fn set_capacity(&self, capacity: u32) {
         self.capacity.store(capacity, Ordering::SeqCst);
     }
@@ -132,23 +137,19 @@ impl Host for Process {
     type Settings = Size;
     type Watched = ();
 
-    fn settings(&self) -> Size {
-        Size(self.size.load(Ordering::SeqCst))
+    fn conditions(&self) -> (Size, bool) {
+        (self.size(), false)
     }
 
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    fn waits(&self) -> bool {
-        false
-    }
-
     fn open(
         &self,
         settings: &Size,
         page: u32,
-        _: impl Fn(Event<Size, Engine>),
+        _: impl FnOnce(u32),
     ) -> Result<Built<Engine>, String> {
         let _answers = self.disk.lock();
         let refusals = self.refusals.load(Ordering::SeqCst);

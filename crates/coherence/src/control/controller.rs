@@ -23,7 +23,7 @@ mod tests;
 mod work;
 
 pub use driver::Controller;
-pub use events::{Event, Later, LogEvent, Refused, Store};
+pub use events::{Answer, Event, Later, LogEvent, Refused, Store};
 pub use host::{Engine, Host};
 pub use state::{Built, Layout, Machine, Shown, State, Work};
 pub use work::RETIRE_WAIT;

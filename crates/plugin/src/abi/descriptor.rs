@@ -250,7 +250,8 @@ fn start() {
         untracked::begin(verdict);
     }
     BYPASS.begin(&CORE);
-    control::call_periodically(|| DIAGNOSTICS.warming.reload_rejected());
+    let periodic = || DIAGNOSTICS.warming.reload_rejected();
+    let _ = CONTROLLER.host.periodic.set(periodic);
     control::start(passive, early);
 }
 

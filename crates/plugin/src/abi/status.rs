@@ -13,7 +13,7 @@ use interface::{Status, Untrusted};
 use serde_json::{Value, json};
 
 use super::ServerTable;
-use crate::control;
+use crate::control::{self, CONTROLLER};
 use crate::platform::{CORE, SUSPENSIONS};
 use crate::reports::diagnostics::DIAGNOSTICS;
 use crate::reports::report;
@@ -119,7 +119,7 @@ unsafe extern "C" fn show(
 fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
-    control::ensure_thread();
+    CONTROLLER.ensure_needed_thread();
     RESTART.tripwire.check(&CORE);
     let bypass = BYPASS.status(&CORE);
     let (state, reason) = control::state();

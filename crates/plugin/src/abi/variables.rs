@@ -411,8 +411,9 @@ unsafe extern "C" fn check_path(
         // SAFETY: the server passes a value.
         let text = unsafe { text_of(value, &variables::PATH) }?.unwrap_or_default();
         let path = text.to_str().unwrap_or_default();
+        let is_wanted = CONTROLLER.with(|machine| machine.is_wanted());
         if path.is_empty() {
-            if control::is_wanted() {
+            if is_wanted {
                 return Err("bpe_path cannot be emptied while bpe_enabled is ON; SET GLOBAL bpe_enabled=OFF first".into());
             }
         } else {
@@ -420,7 +421,7 @@ unsafe extern "C" fn check_path(
                 path: path.to_owned(),
                 ..Settings::current()
             };
-            if !control::is_wanted() || new.size == 0 {
+            if !is_wanted || new.size == 0 {
                 new.size = new.smallest_size(); // switching on checks whether it fits
             }
             warn_all(thd, &control::check(new)?);
@@ -539,7 +540,7 @@ unsafe extern "C" fn check_size(
             ));
         }
         // Nothing can be checked without a path, and clients may set the size first.
-        if control::is_wanted() && !new.path.is_empty() {
+        if CONTROLLER.with(|machine| machine.is_wanted()) && !new.path.is_empty() {
             warn_all(thd, &control::check(new)?);
         }
         // SAFETY: `save` holds a 64-bit number.

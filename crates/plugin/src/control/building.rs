@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use cache::Extension;
 use coherence::controller::{Built, Engine};
+use coherence::manifest::Manifest;
 use coherence::os::Os as _;
 use coherence::switch::Active;
 
 use super::messages;
-use crate::control::plan::{Plan, suits_memory};
+use crate::control::plan::Plan;
 use crate::platform::{CORE, Linux, owned_files};
 use crate::restart::persist;
 use crate::settings::{self, Settings};
@@ -47,16 +48,10 @@ pub fn lay_out(
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
     let session = persist::take_session();
-    let page = match CORE.switch().manifest() {
-        Some(manifest) if session.is_some() => manifest.page().unwrap_or(page),
-        _ => page,
-    };
-    let former = persist::former_layout(settings)
-        .filter(|(memory, _)| session.is_some() && suits_memory(settings, *memory));
-    let mut plan = match former {
-        Some((memory, sizes)) => Plan::with_layout(settings, memory, &sizes)?,
-        None => Plan::new(settings)?,
-    };
+    let manifest = CORE.switch().manifest().filter(|_| session.is_some());
+    let page = manifest.and_then(Manifest::page).unwrap_or(page);
+    let former = manifest.and_then(|manifest| manifest.remembered(settings.layout_digest()));
+    let mut plan = Plan::with_layout(settings, former)?;
     let persistence = persist::ensure_records(plan.owner());
     if session.is_none() {
         plan.wait_for_space();

@@ -27,7 +27,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The reason, for the client.
 pub fn prepare() -> Result<Vec<String>, String> {
     run_with_timeout(CLIENT_TIMEOUT, || {
-        CONTROLLER.prepare().map_err(refusal_text)
+        CONTROLLER.prepare(Settings::current).map_err(refusal_text)
     })
 }
 

@@ -61,29 +61,24 @@ impl Host for Server {
     type Settings = Settings;
     type Watched = Checks;
 
-    fn settings(&self) -> Settings {
-        Settings::current()
+    fn conditions(&self) -> (Settings, bool) {
+        let settings = Settings::current();
+        let waits = !persist::is_pending()
+            && (untracked::waits_for_innodb() || buffer_pool::is_waited_for(&settings));
+        (settings, waits)
     }
 
     fn refusal(&self) -> Option<String> {
         untracked::refusal().map(|refusal| refusal.to_string())
     }
 
-    fn waits(&self) -> bool {
-        !persist::is_pending()
-            && (untracked::waits_for_innodb() || buffer_pool::is_waited_for(&Settings::current()))
-    }
-
     fn open(
         &self,
         settings: &Settings,
         page: u32,
-        post: impl Fn(Event<Settings, Engine>),
+        refused: impl FnOnce(u32),
     ) -> Result<Built<Engine>, String> {
-        let page = usual_page(page);
-        let built = lay_out(settings, page, |page| {
-            post(Event::PageRefused(page));
-        })?;
+        let built = lay_out(settings, usual_page(page), refused)?;
         self.note_beside_data(&built.engine.extension);
         Ok(built)
     }

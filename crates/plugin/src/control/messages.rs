@@ -59,7 +59,6 @@ pub fn log_event(told: LogEvent<Settings>, early: bool) {
                 "run-time"
             }
         )),
-        LogEvent::Left => {}
         LogEvent::SwitchedOff => Linux.note("switched off; the cache files are removed"),
         LogEvent::Passive(why) => Linux.warning(&format!(
             "passive: {why} The server works as it would without the extension."

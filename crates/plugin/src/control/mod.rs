@@ -35,11 +35,6 @@ pub use clients::{check, prepare};
 pub use host::CONTROLLER;
 pub use messages::State;
 
-/// Registers a function for each iteration of the controller's thread.
-pub fn call_periodically(periodic: fn()) {
-    let _ = CONTROLLER.host.periodic.set(periodic);
-}
-
 /// Call when the plugin is initialised and the calls are intercepted; `passive` is the reason if they are not.
 pub fn start(passive: Option<String>, early: bool) {
     CONTROLLER.host.early.store(early, Ordering::SeqCst);
@@ -86,11 +81,6 @@ pub fn track_for_recording() -> Result<(), String> {
         .map_err(messages::refusal_text)
 }
 
-/// A hook panicked: switches off permanently. Takes no lock that the hook might hold.
-pub fn panicked() {
-    CONTROLLER.panicked();
-}
-
 /// Returns the state and its reason, for status.
 pub fn state() -> (State, String) {
     let no_thread = CONTROLLER.no_thread();
@@ -110,16 +100,6 @@ pub fn state() -> (State, String) {
         }
         _ => (state, reason),
     }
-}
-
-/// Call before reading the state. If the controller's thread could not be started, this call is the only retry.
-pub fn ensure_thread() {
-    CONTROLLER.ensure_needed_thread();
-}
-
-/// Whether the administrator wants the extension on.
-pub fn is_wanted() -> bool {
-    CONTROLLER.with(|machine| machine.is_wanted())
 }
 
 /// Whether the plugin was loaded before InnoDB started.

@@ -47,18 +47,26 @@ impl Plan {
         Plan::beside(settings, data_directory)
     }
 
-    /// The plan of an existing cache, with its bytes of memory and of each device.
+    /// The plan of an existing cache: `layout` is its bytes of memory and of each device. As [`new`](Self::new) if there is
+    /// none, or if the settings no longer suit its memory.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn with_layout(settings: &Settings, memory: u64, sizes: &[u64]) -> Result<Plan, String> {
+    pub fn with_layout(
+        settings: &Settings,
+        layout: Option<(u64, Vec<u64>)>,
+    ) -> Result<Plan, String> {
+        let layout = layout.filter(|(memory, _)| suits_memory(settings, *memory));
+        let Some((memory, sizes)) = layout else {
+            return Plan::new(settings);
+        };
         let mut plan = Plan::resolve(settings, data_directory)?;
         if plan.percent.is_some() {
             plan.refuse_data_disk()?;
         }
         if sizes.len() == plan.devices().len() {
             plan.config.memory_limit = memory;
-            let devices = plan.config.devices.iter_mut().zip(sizes);
+            let devices = plan.config.devices.iter_mut().zip(&sizes);
             devices.for_each(|(device, size)| device.bytes = *size);
             plan.size = sizes.iter().sum();
             // The size is fixed.
@@ -355,7 +363,7 @@ fn check_space(device: &DeviceConfig, path: &Path) -> Result<(), String> {
 
 /// Whether these settings allow about as much memory as the previous extension had. A limit that follows InnoDB's pool may
 /// differ by a tenth: lowering or raising the pool by the extension's own memory must not discard the cache.
-pub fn suits_memory(settings: &Settings, before: u64) -> bool {
+fn suits_memory(settings: &Settings, before: u64) -> bool {
     let follows_pool = settings.memory_limit == 0 && settings.percent().is_some();
     !follows_pool || memory_limit(settings).abs_diff(before) <= before / 10
 }
@@ -469,10 +477,11 @@ mod tests {
         let settings = Settings {
             path: folder.path().display().to_string(),
             size: 50,
+            memory_limit: 1 << 30,
             ..Settings::current()
         };
         assert!(Plan::new(&settings).is_err());
-        let again = Plan::with_layout(&settings, 1 << 30, &[400 << 30]);
+        let again = Plan::with_layout(&settings, Some((1 << 30, vec![400 << 30])));
         assert!(again.is_err(), "{again:?}");
     }
 

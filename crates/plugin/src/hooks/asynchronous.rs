@@ -12,12 +12,13 @@ use coherence::os::Os as _;
 use coherence::switch::Mode;
 
 use super::guard::{guarded, hook, import};
+use crate::control::CONTROLLER;
 use crate::hooks::io_uring;
 use crate::intercept::got::Import;
 use crate::intercept::untracked::ASYNC_IO;
 use crate::platform::linux::{errno, set_errno};
 use crate::platform::{CORE, Linux, Original};
-use crate::{control, settings};
+use crate::settings;
 
 static IO_GETEVENTS: Original = Original::new();
 static SYSCALL: Original = Original::new();
@@ -167,16 +168,16 @@ fn harvest(
         let harvested = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
             let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
-            CORE.harvested(filled, &submit_one, control::panicked)
+            CORE.harvested(filled, &submit_one, || CONTROLLER.panicked())
         }));
         let kept = harvested.unwrap_or_else(|_| {
-            control::panicked();
+            CONTROLLER.panicked();
             filled
         });
         let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
         let late =
             catch_unwind(|| CORE.expire_reads(context, room, &submit_one)).unwrap_or_else(|_| {
-                control::panicked();
+                CONTROLLER.panicked();
                 None
             });
         let all = kept + usize::from(late.is_some());

@@ -41,7 +41,7 @@ pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -
     })) {
         Ok(result) => result,
         Err(_) => {
-            crate::control::panicked();
+            crate::control::CONTROLLER.panicked();
             once.make()
         }
     };

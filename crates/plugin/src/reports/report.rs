@@ -128,7 +128,7 @@ fn suspended(row: &Row, now: Duration) -> Value {
 /// `bpe_report('summary')`.
 pub fn summary() -> Value {
     let totals = totals();
-    control::ensure_thread();
+    CONTROLLER.ensure_needed_thread();
     let bypass = BYPASS.status(&CORE);
     let (state, reason) = control::state();
     let cache = &totals.cache;

@@ -147,13 +147,6 @@ pub fn take_session() -> Option<u64> {
     Some(session).filter(|&session| session != 0 && tracked)
 }
 
-/// The former layout of the cache to recover, if the settings match: bytes of memory, and of each device.
-pub fn former_layout(settings: &Settings) -> Option<(u64, Vec<u64>)> {
-    CORE.switch()
-        .manifest()?
-        .remembered(settings.layout_digest())
-}
-
 /// Records that an extension was opened with this layout (bytes of memory, and of each device), for pages of `page` bytes.
 pub fn extension_opened(
     extension: &Extension,

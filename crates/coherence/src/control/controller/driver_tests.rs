@@ -19,19 +19,15 @@ impl Host for Bare {
     type Settings = u32;
     type Watched = ();
 
-    fn settings(&self) -> u32 {
-        1
+    fn conditions(&self) -> (u32, bool) {
+        (1, false)
     }
 
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    fn waits(&self) -> bool {
-        false
-    }
-
-    fn open(&self, _: &u32, _: u32, _: impl Fn(Happens)) -> Result<Built<Engine>, String> {
+    fn open(&self, _: &u32, _: u32, _: impl FnOnce(u32)) -> Result<Built<Engine>, String> {
         Err("no disk".into())
     }
 
@@ -83,7 +79,10 @@ fn what_was_active_when_a_hook_panicked_is_closed() {
     let controller = controller();
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(controller.start(None, None, false), Ok(()));
-    assert_eq!(controller.prepare(), Err(Refused::Why("no disk".into())));
+    assert_eq!(
+        controller.prepare(|| 1),
+        Err(Refused::Why("no disk".into()))
+    );
     let switch = controller.core.switch();
     switch.start_tracking(|| ());
     assert!(matches!(
@@ -96,7 +95,7 @@ fn what_was_active_when_a_hook_panicked_is_closed() {
     assert!(switch.mode().is_off() && switch.active().is_none());
     drop(inner);
     assert!(controller.with(|machine| machine.is_broken() && !machine.is_released()));
-    assert_eq!(controller.prepare(), Err(Refused::Broken));
+    assert_eq!(controller.prepare(|| 1), Err(Refused::Broken));
     assert!(controller.wait_for_retired(), "the thread closes it");
     controller.stop(|| ());
     assert!(controller.with(|machine| machine.shown() == Shown::Off));

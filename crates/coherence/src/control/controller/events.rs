@@ -92,19 +92,20 @@ pub enum Later<S, E> {
     Close(E),
     /// Log this.
     Tell(LogEvent<S>),
-    /// Answer to the client: warnings, or the refusal.
-    Answer(Result<Vec<String>, Refused>),
+    /// Answer to the client.
+    Answer(Answer),
     /// Post the same event again after a change.
     Wait,
 }
+
+/// Answer to the client: warnings, or the refusal.
+pub type Answer = Result<Vec<String>, Refused>;
 
 /// Log messages.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogEvent<S> {
     SwitchedOn(S),
     SwitchedOff,
-    /// The cache is persisted for the next process.
-    Left,
     /// Stays off: the server cannot be tracked.
     Passive(String),
     /// Switched off: the server can no longer be tracked.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::events::{Event, Later, LogEvent, Refused, Store};
+use super::events::{Answer, Event, Later, LogEvent, Refused, Store};
 #[cfg(test)]
 use super::state::Fault;
 use super::state::{
@@ -38,7 +38,7 @@ impl<S, E> Default for Effects<S, E> {
 }
 
 impl<S, E> Effects<S, E> {
-    fn answer(&mut self, answer: Result<Vec<String>, Refused>) {
+    fn answer(&mut self, answer: Answer) {
         self.later.push(Later::Answer(answer));
     }
 
@@ -79,7 +79,6 @@ impl<S: Layout, E> Machine<S, E> {
             Event::Leave => match state {
                 State::On(_) => {
                     fx.stores.push(Store::Leave);
-                    fx.tell(LogEvent::Left);
                     State::Gone
                 }
                 state => {

@@ -322,7 +322,6 @@ fn name_of_later(later: &Later<u32, Engine>) -> String {
         Later::Tell(told) => match told {
             LogEvent::SwitchedOn(_) => "log-on".into(),
             LogEvent::SwitchedOff => "log-off".into(),
-            LogEvent::Left => "log-left".into(),
             LogEvent::Passive(_) => "log-passive".into(),
             LogEvent::Unseen(_) => "log-unseen".into(),
             LogEvent::Foreign(_) => "log-foreign".into(),

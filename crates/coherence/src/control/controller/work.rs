@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Controller, Event, Laters, Thread};
-use super::events::{Later, Refused};
+use super::events::{Answer, Later, Refused};
 use super::host::{Engine, Host};
 use super::state::Work;
 use crate::platform::os::Os as _;
@@ -22,7 +22,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 
 impl<H: Host> Controller<H> {
     /// Runs the effects of an event and of the events that follow from it. Returns the client's answer.
-    pub(super) fn perform(&self, later: Laters<H>) -> Result<Vec<String>, Refused> {
+    pub(super) fn perform(&self, later: Laters<H>) -> Answer {
         let mut answer = Ok(Vec::new());
         let mut queue = VecDeque::from(later);
         while let Some(later) = queue.pop_front() {
@@ -94,7 +94,8 @@ impl<H: Host> Controller<H> {
     }
 
     fn open(&self, number: u64, settings: &H::Settings, page: u32) -> Event<H> {
-        match self.host.open(settings, page, |event| self.handled(event)) {
+        let refused = |page| self.handled(Event::<H>::PageRefused(page));
+        match self.host.open(settings, page, refused) {
             Ok(built) => Event::<H>::Opened { number, built },
             Err(why) => Event::<H>::Failed {
                 work: Work::Build(number),
@@ -172,7 +173,8 @@ impl<H: Host> Controller<H> {
         self.thread.lock().refused.clone()
     }
 
-    /// Starts the thread if it is missing and has work to do.
+    /// Starts the thread if it is missing and has work to do. Call before reading the state for a report: if the thread could
+    /// not be started, this call is the only retry.
     pub fn ensure_needed_thread(&'static self) {
         if self.with(|machine| machine.needs_thread()) {
             let _ = self.ensure_thread();
@@ -204,10 +206,11 @@ impl<H: Host> Controller<H> {
             drop(inner);
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 drop(gone);
-                waits = self.host.waits();
+                let settings;
+                (settings, waits) = self.host.conditions();
                 self.handled(Event::<H>::Tick {
                     life,
-                    settings: self.host.settings(),
+                    settings,
                     waits,
                 });
                 let nominal = self.with(|machine| machine.is_on().then(|| machine.nominal_page()));
@@ -245,8 +248,7 @@ impl<H: Host> Controller<H> {
 
     /// Server shutdown with a persisted cache. `end` as in [`stop`](Self::stop).
     pub fn leave(&'static self, end: impl FnOnce()) {
-        let later = self.post(Event::<H>::Leave);
-        let _ = self.perform(later);
+        self.handled(Event::<H>::Leave);
         self.end_thread(end);
     }
 
@@ -277,12 +279,12 @@ impl<H: Host> Controller<H> {
     }
 
     /// First half of switching on, for a client: builds the extension and registers the open files. Returns warnings. May take
-    /// as long as a disk.
+    /// as long as a disk. Calls `settings` for the current values with the lock held, again after each wait for other work.
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub fn prepare(&'static self) -> Result<Vec<String>, Refused> {
-        let mut later = self.ask(|| Event::<H>::AskOn(self.host.settings()), RETIRE_WAIT)?;
+    pub fn prepare(&'static self, settings: impl Fn() -> H::Settings) -> Answer {
+        let mut later = self.ask(|| Event::<H>::AskOn(settings()), RETIRE_WAIT)?;
         if let [Later::Prepare { number, .. }] = later[..] {
             // Without the thread, extensions would not be retired and failed builds not retried.
             if let Err(why) = self.ensure_thread() {
