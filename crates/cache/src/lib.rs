@@ -34,6 +34,7 @@ pub mod tuning {
 
 #[cfg(feature = "bench")]
 pub use api::benching;
+pub use api::consistency::Figures;
 pub use api::extension::{
     CopyOutcome, Extension, Frozen, InsertOutcome, MissReason, ReadOutcome, Source,
 };
@@ -41,7 +42,6 @@ pub use api::extension::{
 pub use api::fuzzing;
 pub use api::locating::Located;
 pub use api::open::fits;
-pub use api::validate::Figures;
 pub use api::warming::{EXTENT_PAGES, Heat, MAX_HEAT, Wanted};
 pub use common::budget::WriteBudget;
 #[cfg(debug_assertions)]

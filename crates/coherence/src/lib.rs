@@ -46,7 +46,7 @@ pub use core::{page_request, trace};
 pub use files::file_rule;
 pub use page::{checksum, fingerprint, header};
 pub use platform::{os, sync};
-pub use restart::{manifest, recovery, stamp};
+pub use restart::{manifest, outcomes, stamp};
 #[cfg(debug_assertions)]
 pub use testing::canary;
 #[cfg(any(test, debug_assertions))]

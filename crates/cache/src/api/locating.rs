@@ -1,6 +1,6 @@
 //! Locating: returns the position of a page to a caller that reads asynchronously, and verifies the bytes of that read.
 //!
-//! The caller takes [`Located`] and reads. Then it calls [`Extension::prove`]. If the read was not made it calls
+//! The caller takes [`Located`] and reads. Then it calls [`Extension::prove_page`]. If the read was not made it calls
 //! [`Extension::release`], if it failed [`Extension::release_failed`], if it takes too long [`Extension::give_up`].
 //!
 //! The page is read into the caller's own buffer if it is stored uncompressed and reads of the device are unbounded.
@@ -271,7 +271,7 @@ impl Extension {
     /// Call after the read of a located page. Returns whether `page` now holds the page's bytes. `read` are the
     /// [bytes](Located::bytes) that were lent; `None`: they were read into `page`. Counts a hit or a miss, and drops the entry
     /// if it is wrong.
-    pub fn prove(&self, located: &Located, read: Option<&[u8]>, page: &mut [u8]) -> bool {
+    pub fn prove_page(&self, located: &Located, read: Option<&[u8]>, page: &mut [u8]) -> bool {
         let instance = self.shared.instance(located.page);
         let counters = &instance.counters;
         let length = page.len();

@@ -1,8 +1,8 @@
 //! The engine's interface: [`Extension`] and its operations. The server's hooks call them.
 //!
 //! Files in reading order: [`extension`] (types, opening and closing, settings), [`inserting`], [`reading`], [`locating`]
-//! (asynchronous reads), [`clearing`] (forgotten files), [`warming`] (another server's pages), [`mod@open`] and [`attaching`]
-//! (start), `report` and [`validate`].
+//! (asynchronous reads), [`clearing`] (forgotten files), [`warming`] (another server's pages), [`mod@open`] and [`recovering`]
+//! (start), `report` and [`consistency`].
 //!
 //! # Terms
 //! - *Entry*: the record of a cached page in the [directory](crate::index::directory). A page has at most one at any time,
@@ -56,10 +56,10 @@
 //! [`InsertOutcome`]: crate::InsertOutcome
 //! [`MissReason`]: crate::MissReason
 
-mod attaching;
 #[cfg(feature = "bench")]
 pub mod benching;
 mod clearing;
+pub(crate) mod consistency;
 pub(crate) mod extension;
 #[cfg(feature = "fuzz")]
 pub mod fuzzing;
@@ -67,6 +67,6 @@ mod inserting;
 pub(crate) mod locating;
 pub(crate) mod open;
 mod reading;
+mod recovering;
 mod report;
-pub(crate) mod validate;
 pub(crate) mod warming;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::api::attaching::attach;
+use crate::api::recovering::attach;
 use crate::common::config::{Compression, Config, MAX_INSTANCES, OpenError, PolicyName};
 use crate::common::page::{EXTENT_SHIFT, UNIT, is_page_length, mix64};
 use crate::common::statistics::CachePadded;

@@ -43,7 +43,7 @@ pub struct Statistics {
     pub hit_bytes: u64,
     /// Of `hits`: served from memory, before the page was written to a device.
     pub hits_staged: u64,
-    /// Of `hits`: the caller read the device (`locate`, `prove`).
+    /// Of `hits`: the caller read the device (`locate`, `prove_page`).
     pub hits_located: u64,
     pub misses: u64,
     /// Of `misses`, by reason.

@@ -197,7 +197,7 @@ impl Device {
         let suits = self.suits(&file, location, buffer.as_ptr() as usize, buffer.len());
         if suits && self.bound(&file).is_none() {
             let offset = self.geometry.offset_of(location);
-            self.guarded(buffer.len(), || {
+            self.read_if_healthy(buffer.len(), || {
                 read_exact(&*file.storage, buffer, offset).map_err(Unread::Failed)
             })
         } else {
@@ -246,7 +246,7 @@ impl Device {
             let pass = pass.take();
             pass.map(|pass| pass(&bytes[before..before + length]))
         };
-        let passed = self.guarded(length, || {
+        let passed = self.read_if_healthy(length, || {
             if let Some(bound) = self.bound(&file) {
                 let request = Request {
                     file: &file,
@@ -276,7 +276,7 @@ impl Device {
             .filter(|_| bounded && file.storage.raw_fd() >= 0)
     }
 
-    fn guarded<R>(
+    fn read_if_healthy<R>(
         &self,
         bytes: usize,
         read: impl FnOnce() -> Result<R, Unread>,

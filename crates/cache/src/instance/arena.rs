@@ -3,7 +3,7 @@
 //!
 //! The contents survive the process, however it ends. At any instruction at which it may end, each entry in the arena was
 //! entered completely ([`crate::index::directory`]), and an entry is removed before its page is written. So the next process finds
-//! a state that was true at the end. Staged pages are lost. All other state is rebuilt (`attaching.rs` in [`crate::api`]).
+//! a state that was true at the end. Staged pages are lost. All other state is rebuilt (`recovering.rs` in [`crate::api`]).
 //!
 //! File format; integers are in native byte order, since the file never leaves the host:
 //!

@@ -44,18 +44,18 @@
 //! segments. Lists and buffers are allocated at the start or grow to a limit ([`writer::Writer::max_buffers`]).
 //!
 //! # Failure
-//! - A failed write: its entries are removed, and the device fails. [`recovery`] removes all other entries and retries the
+//! - A failed write: its entries are removed, and the device fails. [`device_recovery`] removes all other entries and retries the
 //!   device.
 //! - A footer that cannot be read: [`sweep`] removes the entries into the segment.
 //! - A panic in the writer: the device is unusable until the extension is opened again, and the arena is discarded.
 //!
 //! # Files in reading order
-//! [`writer`], [`segment_log`], [`stream`], [`in_flight`], [`batch`]; [`reclaim`], [`sweep`], [`recovery`]; [`threads`].
+//! [`writer`], [`segment_log`], [`stream`], [`in_flight`], [`batch`]; [`reclaim`], [`sweep`], [`device_recovery`]; [`threads`].
 
 mod batch;
+mod device_recovery;
 mod in_flight;
 mod reclaim;
-mod recovery;
 mod segment_log;
 mod stream;
 mod sweep;

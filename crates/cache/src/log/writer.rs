@@ -24,9 +24,9 @@ use crate::index::directory::Kind;
 use crate::instance::shared::{Shared, Site};
 use crate::instance::staging::Frame;
 use crate::log::batch::{Origin, discard};
+use crate::log::device_recovery::Recovery;
 use crate::log::in_flight::MAX_ASYNC_FOOTER;
 use crate::log::reclaim::Reclaimer;
-use crate::log::recovery::Recovery;
 use crate::log::segment_log::{NEW, SegmentLog};
 use crate::log::stream::Stored;
 

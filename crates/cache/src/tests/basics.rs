@@ -335,7 +335,7 @@ fn located_pages_are_read_by_the_caller_and_proven() {
     let located = locate().unwrap();
     let mut bytes = read_of(&f, &located);
     assert!(bytes == content(page(1, 1), 1, 16384));
-    assert!(f.extension.prove(&located, None, &mut bytes));
+    assert!(f.extension.prove_page(&located, None, &mut bytes));
     f.extension.release(locate().unwrap());
     f.extension.release_failed(locate().unwrap(), libc::EIO);
     let s = f.extension.statistics();
@@ -346,16 +346,16 @@ fn located_pages_are_read_by_the_caller_and_proven() {
     assert_eq!(s.hit_bytes, 16384);
     assert_eq!((s.misses_device_error, s.device_errors), (1, 1));
     assert_eq!(s.misses, 3, "each locate but one was a hit, or counts");
-    // A write between `locate` and `prove`.
+    // A write between `locate` and `prove_page`.
     let located = locate().unwrap();
     f.write(page(1, 1), 2, 16384);
-    assert!(!f.extension.prove(&located, None, &mut bytes));
+    assert!(!f.extension.prove_page(&located, None, &mut bytes));
     f.pump();
     // Damage on the device.
     let located = locate().unwrap();
     let mut bytes = content(page(1, 1), 2, 16384);
     bytes[5000] ^= 1;
-    assert!(!f.extension.prove(&located, None, &mut bytes));
+    assert!(!f.extension.prove_page(&located, None, &mut bytes));
     assert_eq!(
         f.read(page(1, 1), 2, 16384),
         ABSENT,
@@ -381,15 +381,15 @@ fn a_located_page_in_staging_was_copied() {
     );
     assert!(
         f.extension
-            .prove(&located, copy(&located).as_deref(), &mut bytes)
+            .prove_page(&located, copy(&located).as_deref(), &mut bytes)
     );
     assert!(bytes == content(page(1, 1), 1, 16384));
-    // A flush to the device between `locate` and `prove`.
+    // A flush to the device between `locate` and `prove_page`.
     let located = locate().unwrap();
     f.pump();
     assert!(
         f.extension
-            .prove(&located, copy(&located).as_deref(), &mut bytes)
+            .prove_page(&located, copy(&located).as_deref(), &mut bytes)
     );
     let s = f.extension.statistics();
     assert_eq!((s.hits, s.hits_staged, s.hits_located), (2, 2, 0));
@@ -400,7 +400,7 @@ fn a_located_page_in_staging_was_copied() {
     f.write(page(1, 1), 3, 16384);
     assert!(
         !f.extension
-            .prove(&located, copy(&located).as_deref(), &mut bytes)
+            .prove_page(&located, copy(&located).as_deref(), &mut bytes)
     );
     // An error of an empty read is no device error.
     f.extension.release_failed(locate().unwrap(), libc::EINVAL);
@@ -436,7 +436,7 @@ fn a_located_page_that_is_compressed_is_decompressed() {
     assert!(located.length < 16384 && located.buffer().is_some());
     let read = read_of(&f, &located);
     let mut bytes = vec![0; 16384];
-    assert!(f.extension.prove(&located, Some(&read), &mut bytes));
+    assert!(f.extension.prove_page(&located, Some(&read), &mut bytes));
     assert!(bytes == repeated(1));
     // With another length the entry appears to be another page's.
     let located = f
@@ -446,7 +446,7 @@ fn a_located_page_that_is_compressed_is_decompressed() {
     let read_again = read_of(&f, &located);
     assert!(
         !f.extension
-            .prove(&located, Some(&read_again), &mut bytes[..8192])
+            .prove_page(&located, Some(&read_again), &mut bytes[..8192])
     );
     assert_eq!(f.extension.statistics().misses_unsuitable, 1);
     // Damaged bytes.
@@ -456,7 +456,7 @@ fn a_located_page_that_is_compressed_is_decompressed() {
         .unwrap();
     assert!(
         !f.extension
-            .prove(&located, Some(&vec![0; read.len()]), &mut bytes)
+            .prove_page(&located, Some(&vec![0; read.len()]), &mut bytes)
     );
     let s = f.extension.statistics();
     assert_eq!((s.hits_located, s.failed_proofs), (1, 1));
@@ -483,7 +483,7 @@ fn a_located_page_whose_segment_was_reused_is_not_believed() {
     }
     assert!(
         !f.extension
-            .prove(&located, None, &mut content(page(1, 1), 1, 16384))
+            .prove_page(&located, None, &mut content(page(1, 1), 1, 16384))
     );
     assert_eq!(f.extension.statistics().misses_reclaimed, 1);
 }

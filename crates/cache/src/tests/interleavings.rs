@@ -194,9 +194,9 @@ impl World {
         let bytes = &mut block[shift..shift + LENGTH];
         // A slow disk.
         (0..20).for_each(|_| thread::yield_now());
-        // `prove` checks against the page at the time of the call, not only at the time of the read.
+        // `prove_page` checks against the page at the time of the call, not only at the time of the read.
         let before = before.max(*self.pages[n].read().unwrap());
-        if self.extension.prove(&located, lent, bytes) {
+        if self.extension.prove_page(&located, lent, bytes) {
             LOCATED.fetch_add(1, Ordering::Relaxed);
             self.check(n, bytes, before);
         }

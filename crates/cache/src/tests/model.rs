@@ -192,7 +192,7 @@ impl Model {
         }
         if !is_read {
             self.extension.release_failed(located, 0);
-        } else if self.extension.prove(&located, lent, &mut bytes) {
+        } else if self.extension.prove_page(&located, lent, &mut bytes) {
             self.check_hit(
                 page,
                 &bytes,

@@ -131,8 +131,8 @@ impl<O: Os> Core<O> {
                         };
                         // SAFETY: the read has completed.
                         let read = unsafe { located.bytes() };
-                        let proven = active.extension.prove(&located, read, bytes)
-                            && self.is_the_page(active, target, bytes);
+                        let proven = active.extension.prove_page(&located, read, bytes)
+                            && self.confirm_page(active, target, bytes);
                         proven || canary!("proof")
                     }
                     Some(active) => {

@@ -112,7 +112,7 @@ impl<O: Os> Core<O> {
                     // A suspended file with known damage is compared too.
                     let suspended =
                         || Some(file.id()).filter(|id| self.damage.is_of(file.owner, *id));
-                    if let Some(id) = file.cacheable().or_else(suspended) {
+                    if let Some(id) = file.usable_id().or_else(suspended) {
                         tell(file, number, self.compare(file, id, fd, number, buffers));
                     }
                 }

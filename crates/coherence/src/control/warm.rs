@@ -155,7 +155,7 @@ impl<O: Os> Core<O> {
         let guard = self.switch().active();
         let active = guard.as_ref()?;
         let bytes = buffer.0.0.get_mut(..file.page_size() as usize)?;
-        let id = file.cacheable()?;
+        let id = file.usable_id()?;
         let (fd, pages) = self.open_pages(file)?;
         if page >= pages {
             return None;
@@ -195,7 +195,7 @@ impl<O: Os> Core<O> {
         if file.rule() == FileRule::Excluded || !self.may_load() {
             return None;
         }
-        let id = file.cacheable()?;
+        let id = file.usable_id()?;
         let lease = self.files.lease(file)?;
         let mut warmed = Warmed::default();
         if active.extension.warm_room() < length as u64 {

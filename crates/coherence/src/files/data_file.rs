@@ -101,17 +101,17 @@ impl DataFile {
         }
     }
 
-    /// The identity under which the file's pages are cached, or `None` while they may not be cached.
+    /// The identity under which the file's pages are served and admitted, or `None` while they may be neither.
     ///
     /// Loads the identity before it checks the block. A thread that replaces the contents blocks first, and then changes the
     /// identity. So a reader with the new identity either sees the block or reads the new contents.
     #[inline]
-    pub fn cacheable(&self) -> Option<FileId> {
+    pub fn usable_id(&self) -> Option<FileId> {
         let id = self.id.load(Ordering::SeqCst);
         (!self.is_blocked()).then_some(FileId(id))
     }
 
-    /// Whether admissions of the file's pages are blocked.
+    /// Whether the file's pages may be neither served nor admitted.
     #[inline]
     pub fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::SeqCst) != 0 || self.is_disabled.load(Ordering::SeqCst)
@@ -132,7 +132,7 @@ impl DataFile {
         }
     }
 
-    /// The identity for dropping pages. Unlike `cacheable`, it also returns one while the file is blocked.
+    /// The identity for dropping pages. Unlike `usable_id`, it also returns one while the file is blocked.
     #[inline]
     pub fn id(&self) -> FileId {
         FileId(self.id.load(Ordering::SeqCst))
@@ -166,7 +166,7 @@ impl DataFile {
         let page = page_number(offset, length)?;
         if page_size == 0 {
             // The first reader wins, and from here on writes are tracked page by page. A write that finds no page size blocks the
-            // file and checks again. A reader that learns the size checks the block afterwards (`cacheable`). One sees the other.
+            // file and checks again. A reader that learns the size checks the block afterwards (`usable_id`). One sees the other.
             let _ = self.page_size.compare_exchange(
                 0,
                 length as u32,
@@ -316,20 +316,20 @@ impl DataFile {
         }
     }
 
-    /// Starts an operation that changes the whole file. Blocks the admission of reads until the guard is dropped, and makes the
-    /// cached pages unreachable.
+    /// Starts an operation that changes the whole file. Blocks the file until the guard is dropped, and makes the cached pages
+    /// unreachable.
     pub fn begin_file_change(&self) -> Blocked<'_> {
         if canary!("block-after-id") {
             self.assign_new_id();
-            return self.block_admissions();
+            return self.block();
         }
-        let blocked = self.block_admissions();
+        let blocked = self.block();
         self.assign_new_id();
         blocked
     }
 
-    /// Blocks the admission of reads until the guard is dropped. Keeps the cached pages.
-    pub fn block_admissions(&self) -> Blocked<'_> {
+    /// Blocks serving and admission until the guard is dropped. Keeps the cached pages.
+    pub fn block(&self) -> Blocked<'_> {
         self.begin_change();
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Blocked(self)
@@ -370,7 +370,7 @@ impl DataFile {
     }
 }
 
-/// While this guard exists, reads of the file are not cached.
+/// While this guard exists, the file's pages are neither served nor admitted.
 pub struct Blocked<'a>(&'a DataFile);
 
 impl<'a> Blocked<'a> {
@@ -535,16 +535,16 @@ mod tests {
     #[test]
     fn a_blocked_or_barred_file_is_not_cacheable() {
         let file = DataFile::for_test();
-        let before = file.cacheable();
+        let before = file.usable_id();
         assert!(before.is_some());
         {
             let _blocked = file.begin_file_change();
-            assert_eq!(file.cacheable(), None);
+            assert_eq!(file.usable_id(), None);
         }
-        assert!(file.cacheable().is_some());
-        assert_ne!(file.cacheable(), before);
+        assert!(file.usable_id().is_some());
+        assert_ne!(file.usable_id(), before);
         file.disable_caching();
-        assert_eq!(file.cacheable(), None);
+        assert_eq!(file.usable_id(), None);
     }
 
     #[test]
@@ -565,14 +565,14 @@ mod tests {
         assert!(file.idle_changes() > second);
         let third = file.idle_changes();
         let suspended = file.suspend();
-        assert_eq!(file.cacheable(), None);
+        assert_eq!(file.usable_id(), None);
         assert_eq!(
             file.idle_changes(),
             third,
             "to suspect it does not change it"
         );
         drop(suspended);
-        assert!(file.cacheable().is_some());
+        assert!(file.usable_id().is_some());
         drop(file.begin_file_change());
         assert!(file.idle_changes() > third);
     }

@@ -34,7 +34,7 @@
 //! its hook by then, or holds a [`Blocked`].
 //!
 //! # May a page be cached?
-//! [`DataFile::cacheable`] returns the identity, or `None` in these cases:
+//! [`DataFile::usable_id`] returns the identity, or `None` in these cases:
 //! - A change of the whole file is in flight ([`Blocked`]), or the audit suspects the file ([`Suspended`]).
 //! - Caching is disabled until the file is reopened: it is unlinked, or was changed through an untracked call.
 //!

@@ -1,4 +1,5 @@
-//! Recovery of persisted files: their identities, and the proof at the server's first open.
+//! Recovery of persisted files: makes closed files of their records. The proof at the first open is in
+//! [`restart::proof`](crate::restart::proof).
 
 use cache::Extension;
 

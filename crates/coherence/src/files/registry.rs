@@ -11,7 +11,7 @@ use super::file_rule::{FileRule, FileRules, RuleLookup};
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::restart::manifest::Rejection;
-use crate::restart::recovery::Recoveries;
+use crate::restart::outcomes::Recoveries;
 use crate::restart::stamp::{self, FileIdentity, FileStat, change_stamp};
 use crate::switch::Switch;
 
@@ -488,7 +488,7 @@ impl<O: Os> Files<O> {
         if let Some(persisted) = persisted {
             let outcome = match anew {
                 true => Err(Rejection::OtherFile),
-                false => persisted.prove(identity, stat),
+                false => persisted.prove_file(identity, stat),
             };
             let file_is = (&*details.name, stat.size);
             self.recoveries

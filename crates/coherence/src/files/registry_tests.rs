@@ -123,7 +123,7 @@ fn an_object_that_somebody_will_come_back_to_is_not_reused() {
     let server = Server::new();
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let file = server.open(&one, OPENED);
-    let blocked = file.block_admissions();
+    let blocked = file.block();
     server.files.forget_all();
     server.let_pass(2 * QUARANTINE);
     let quarantined = server.files.registry.lock().quarantined.len();

@@ -42,13 +42,13 @@
 //! | off | no | no | nothing is cached |
 //!
 //! # Files
-//! `read`, `write`, `change` (any other change), `canaries` (steps that a test can do wrong).
+//! `read`, `write`, `change` (any other change), `steps` (parts of both that a test can do wrong).
 
-mod canaries;
 mod change;
 mod read;
 #[cfg(test)]
 pub(crate) mod read_write_tests;
 #[cfg(test)]
 mod rules_tests;
+mod steps;
 mod write;

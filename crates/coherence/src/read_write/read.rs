@@ -2,7 +2,7 @@
 
 use cache::{InsertOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
-use super::canaries;
+use super::steps;
 use crate::core::Core;
 use crate::core::page_request::PageRequest;
 use crate::files::DataFile;
@@ -27,13 +27,13 @@ impl<O: Os> Core<O> {
         if mode.records() {
             self.trace.record_read(file, page);
         }
-        if canaries::is_excluded(file) {
+        if steps::is_excluded(file) {
             if mode.serves() {
                 self.count_excluded(file, length);
             }
             return None;
         }
-        let id = file.cacheable()?;
+        let id = file.usable_id()?;
         Some(PageRequest {
             file,
             page: PageId { file: id, page },
@@ -108,7 +108,7 @@ impl<O: Os> Core<O> {
                     .extension
                     .read(request.page, request.file.group(), bytes),
                 ReadOutcome::Hit
-            ) && self.is_the_page(active, request, bytes)
+            ) && self.confirm_page(active, request, bytes)
             {
                 request.file.hits.fetch_add(1, Ordering::Relaxed);
                 return length as isize;
@@ -135,7 +135,7 @@ impl<O: Os> Core<O> {
             let generations = self.switch().generations();
             generations.begin_read(request.file.owner, request.page.page)
         };
-        let (ticket, result) = canaries::ticket_then_read(begin_read, || {
+        let (ticket, result) = steps::ticket_then_read(begin_read, || {
             let started = Instant::now();
             let result = real();
             self.count_data_read(active, request.file, started);
@@ -150,8 +150,8 @@ impl<O: Os> Core<O> {
     }
 
     /// Last check of a hit: the page number in the header. Drops a page that fails it.
-    pub fn is_the_page(&self, active: &Active, request: PageRequest, bytes: &[u8]) -> bool {
-        if !canaries::checks_header() {
+    pub fn confirm_page(&self, active: &Active, request: PageRequest, bytes: &[u8]) -> bool {
+        if !steps::checks_header() {
             return true;
         }
         let fits = header_page(bytes)

@@ -330,12 +330,12 @@ fn a_cached_page_of_another_number_is_dropped_when_it_is_read() {
             .page_of_request(mode, served.known, PAGE, offset)
             .expect("a page of the file")
     };
-    let is_the_page = |bytes: &[u8]| {
+    let confirm_page = |bytes: &[u8]| {
         let target = of_page(4);
-        served.core.is_the_page(&served.active, target, bytes)
+        served.core.confirm_page(&served.active, target, bytes)
     };
-    assert!(is_the_page(&page(4, 1)) && served.has(4));
-    assert!(!is_the_page(&page(5, 1)) && !served.has(4));
+    assert!(confirm_page(&page(4, 1)) && served.has(4));
+    assert!(!confirm_page(&page(5, 1)) && !served.has(4));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use cache::{PageId, Source};
 
-use super::canaries;
+use super::steps;
 use crate::core::Core;
 use crate::core::page_request::{Completion, PageRequest, Write};
 use crate::files::DataFile;
@@ -32,7 +32,7 @@ impl<O: Os> Core<O> {
             // Before the increment: a thread that takes a ticket afterwards must see this.
             self.files.note_unobserved_write();
         }
-        if length == 0 || canaries::skips_write(self.switch(), file, offset) {
+        if length == 0 || steps::skips_write(self.switch(), file, offset) {
             return None;
         }
         if offset < 0 {
@@ -44,7 +44,7 @@ impl<O: Os> Core<O> {
             if completion == Completion::Unobserved {
                 file.void_stamp();
             }
-            let blocked = file.block_admissions();
+            let blocked = file.block();
             page_size = file.page_size();
             if page_size == 0 {
                 return Some(match completion {
@@ -65,7 +65,7 @@ impl<O: Os> Core<O> {
         }
         self.damage.forget(file.owner, first, pages);
         let generations = self.switch().generations();
-        let id = canaries::id_after(file, || match completion {
+        let id = steps::id_after(file, || match completion {
             Completion::Observed | Completion::MaybeObserved => {
                 file.begin_change();
                 generations.begin_write(file.owner, first, pages);
@@ -86,7 +86,7 @@ impl<O: Os> Core<O> {
             file.assign_new_id(); // relearned since: the pages dropped above were the wrong ones
         }
         // A page written while the whole file changes may be outdated before its admission. Checked after the identity: see
-        // `cacheable`.
+        // `usable_id`.
         let one = length as u64 == size && offset as u64 % size == 0;
         let whole = one && completion == Completion::Observed && !file.is_blocked();
         Some(Write::Pages {
@@ -126,17 +126,17 @@ impl<O: Os> Core<O> {
         else {
             return;
         };
-        if canaries::is_excluded(file) {
+        if steps::is_excluded(file) {
             return self.count_excluded(file, bytes.len());
         }
-        if canaries::keeps_lsn()
+        if steps::keeps_lsn()
             && let Some(manifest) = self.switch().manifest()
             && header_page(bytes).is_some_and(|header| file.header_may_be(first.page, header))
         {
             manifest.note_lsn(header_lsn(bytes));
         }
         // The identity must not have changed since the write began.
-        if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
+        if file.usable_id() == Some(first.file) && bytes.len() == file.page_size() as usize {
             self.offer(
                 active,
                 PageRequest { file, page: first },
@@ -168,9 +168,9 @@ impl<O: Os> Core<O> {
         let Some(write) = self.begin_write(file, length, offset, Completion::Observed) else {
             return real();
         };
-        let result = canaries::call_then_stamp(real, || self.files.stamp(file, fd));
+        let result = steps::call_then_stamp(real, || self.files.stamp(file, fd));
         // SAFETY: the caller's promise; the server keeps the buffer unchanged during its own call.
-        let written = canaries::is_complete(result, length)
+        let written = steps::is_complete(result, length)
             .then(|| unsafe { std::slice::from_raw_parts(buffer, length) });
         self.finish_write(write, self.switch().active().as_deref(), written);
         result

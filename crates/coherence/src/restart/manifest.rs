@@ -673,7 +673,7 @@ impl PersistedFile {
     ///
     /// # Errors
     /// The reason why they are not proven.
-    pub fn prove(&self, file: &FileIdentity, stat: &Stat) -> Result<(), Rejection> {
+    pub fn prove_file(&self, file: &FileIdentity, stat: &Stat) -> Result<(), Rejection> {
         if canary!("inherit-blindly") {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! - *Manifest* ([`manifest::Manifest`]): a header and one *record* for each data file, in memory that outlives the process.
 //! - *Change stamp*: a file's ctime, in nanoseconds. A record stores the stamp after each change by this server.
 //! - *Persisted file* ([`manifest::PersistedFile`]): a record of the previous process, until the server opens the file.
-//! - *Proof* ([`manifest::PersistedFile::prove`]): the comparison of a record with the opened file.
+//! - *Proof* ([`manifest::PersistedFile::prove_file`]): the comparison of a record with the opened file.
 //! - *Rejection*: the reason why a file is not proven. Its pages are dropped, and listed for the loader.
 //!
 //! # Order of a restart
@@ -12,18 +12,18 @@
 //! 2. This process maps the records, decides which proofs they provide ([`manifest::Recovery`]), and recovers the files as
 //!    closed ones.
 //! 3. When the server opens a file, its record proves it, or the file gets a new identity.
-//! 4. [`recovery`] counts both outcomes, and keeps the reasons.
+//! 4. [`outcomes`] counts both outcomes, and keeps the reasons.
 //!
 //! # Failure
 //! A process may die between any two instructions. A record never claims more than is true at that instant, so a death costs
 //! hits and no correctness. `docs/user/restarts.md` has the proof, its conditions and what it does not cover.
 //!
 //! # Files
-//! [`stamp`] (the protocol), [`manifest`] (records), [`recovery`] (outcomes), `model_tests` (random histories and deaths, with
+//! [`stamp`] (the protocol), [`manifest`] (records), [`outcomes`] (what became of each), `model_tests` (random histories and deaths, with
 //! each rule removed in turn).
 
 pub mod manifest;
 #[cfg(all(test, debug_assertions, not(checker)))]
 mod model_tests;
-pub mod recovery;
+pub mod outcomes;
 pub mod stamp;

@@ -9,7 +9,7 @@ use libc::{mode_t, off64_t};
 use super::guard::{guarded, hook, import};
 use crate::intercept::got::Import;
 use crate::platform::{CORE, Linux, Original};
-use crate::restart::redo_log;
+use crate::restart::redo_gate;
 
 static OPEN: Original = Original::new();
 static OPENAT: Original = Original::new();
@@ -72,7 +72,7 @@ unsafe fn around_open(
             if CORE.files.of_descriptor(fd).is_some() {
                 CORE.files.opened_anew(fd);
             }
-            redo_log::file_opened(fd, name);
+            redo_gate::file_opened(fd, name);
             fd
         });
     }
@@ -84,7 +84,7 @@ unsafe fn around_open(
         let _blocked = truncated.map(|(file, _)| file.begin_file_change());
         let fd = real.make();
         CORE.files.opened_anew(fd);
-        redo_log::file_opened(fd, name);
+        redo_gate::file_opened(fd, name);
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let tracked = stat
             .filter(|stat| stat.is_regular)
@@ -185,7 +185,7 @@ unsafe fn around_removal(
             .filter(|(_, stat)| stat.links <= 1 && replaced_by != Some(stat.inode))
             .map(|(file, _)| file);
         // Also prevents reuse of this file's object for another file until the call returns.
-        let _blocked = victim.map(DataFile::block_admissions);
+        let _blocked = victim.map(DataFile::block);
         let barred_before = victim.is_some_and(DataFile::disable_caching);
         // A rename also changes the times of the file.
         let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));

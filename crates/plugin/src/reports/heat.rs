@@ -204,7 +204,7 @@ fn walk(
         if extent > first && (is_full || is_late) {
             return Some((list, pages, Some(page)));
         }
-        let Some(id) = file.cacheable() else {
+        let Some(id) = file.usable_id() else {
             continue;
         };
         let heat = active.extension.heat(id, extent);

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | plugin initialised, before InnoDB | [`persist::begin`] | replaces the token, recovers the files, tracks them |
 //! | extension opened | [`persist::take_session`], [`persist::extension_opened`] | keeps the entries in the arena |
-//! | InnoDB opens its redo log | [`redo_log::file_opened`] | serves, or rejects the recovered files |
+//! | InnoDB opens its redo log | [`redo_gate::file_opened`] | serves, or rejects the recovered files |
 //! | every two seconds | [`persist::record`] | counts pages, notes that the process is alive |
 //! | plugin ends | [`persist::end`] | writes staged pages, or removes the state |
 //! | process ends | [`snapshot::at_end`] | makes all data durable, writes the snapshot |
@@ -34,14 +34,14 @@
 //! | [`state`] | [`state::RestartState`], the state that they share |
 //! | [`records`] | the file with the records, mapped |
 //! | [`state_header`], [`token`], [`redo_fence`] | evidence |
-//! | [`redo_log`] | withholds serving until InnoDB has opened the proven log |
+//! | [`redo_gate`] | withholds serving until InnoDB has opened the proven log |
 //! | [`snapshot`] | writing and restoring the snapshot |
 //! | [`tripwire`] | the second check |
 
 pub mod persist;
 mod records;
 pub mod redo_fence;
-pub mod redo_log;
+pub mod redo_gate;
 pub mod snapshot;
 pub mod state;
 pub mod state_header;

@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 use cache::{Extension, OwnerIdentity};
 use coherence::manifest::{Found, Recovery};
 use coherence::os::Os as _;
-use coherence::recovery::Reasons;
+use coherence::outcomes::Reasons;
 
 use crate::intercept::untracked;
 use crate::platform::{CORE, Linux, identity, owned_files};
 use crate::restart::state::RESTART;
 use crate::restart::state_header::StateHeader;
 use crate::restart::token::{Token, TokenFile};
-use crate::restart::{records, redo_log, snapshot};
+use crate::restart::{records, redo_gate, snapshot};
 use crate::settings::{self, Settings};
 
 /// Timeouts: of the server's start for the recovery, and of its end for writing the staged pages.
@@ -56,7 +56,7 @@ pub fn begin(early: bool) -> bool {
     }
     if untracked::waits_for_innodb() {
         // InnoDB's choice of asynchronous I/O may make the recovery useless.
-        redo_log::withhold();
+        redo_gate::withhold();
     }
     RESTART.session.store(session, Ordering::SeqCst);
     CORE.switch().start_tracking(|| ());
@@ -233,7 +233,7 @@ pub fn end(how: End) {
 
 /// Records what the next process needs. Call periodically.
 pub fn record(extension: &Extension) {
-    redo_log::search();
+    redo_gate::search();
     CORE.files.note_pages(extension);
     record_alive();
 }
@@ -379,14 +379,14 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
     if let Ok(Some(folder)) = records::named_log(&file_again)
         && recovers
     {
-        redo_log::withhold_until(folder);
+        redo_gate::withhold_until(folder);
     }
     let is_valid = manifest.is_tracked() && manifest.given().is_some() && !crashed;
     let session = session.filter(|_| is_valid);
     if session.is_none() {
         manifest.clear();
         manifest.be_on(directory.superblock);
-        redo_log::release();
+        redo_gate::release();
     }
     let is_from_snapshot = restored.is_some() && session.is_some();
     RESTART

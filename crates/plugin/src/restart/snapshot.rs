@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::platform::{CORE, Linux, identity};
 use crate::restart::redo_fence::{self, Fence};
-use crate::restart::redo_log;
+use crate::restart::redo_gate;
 use crate::restart::state::{RESTART, ShutdownSnapshot};
 use crate::restart::state_header::{STATE_HEADER_BYTES, StateHeader};
 use crate::restart::token::{Token, TokenFile};
@@ -103,7 +103,7 @@ impl ShutdownSnapshot {
         let guard = CORE.switch().active();
         let active = guard.as_ref().ok_or("the extension is off")?;
         let token = stop_cleanly()?;
-        let redo = redo_log::directory().ok_or("it was not seen where InnoDB has its redo log")?;
+        let redo = redo_gate::directory().ok_or("it was not seen where InnoDB has its redo log")?;
         let fence = redo_fence::of(redo)?;
         let frozen = active.extension.freeze(FREEZE_TIMEOUT);
         let frozen = frozen.ok_or("a cache disk does not answer")?;
@@ -322,7 +322,7 @@ fn copy(
         }
         other => other?,
     };
-    let is_proven = prove(snapshot.head(), proof.token, fence);
+    let is_proven = prove_snapshot(snapshot.head(), proof.token, fence);
     let copied = fill(&snapshot, header, arena, destination);
     let head = snapshot.head().clone();
     // Invalidates the snapshot before anything of it is trusted, even if the copy failed.
@@ -381,7 +381,7 @@ fn is_ours(snapshot: Snapshot, header: &StateHeader) -> Result<Snapshot, Refused
 }
 
 /// Checks that data directory and redo log are as the stop that wrote the snapshot has left them.
-fn prove(
+fn prove_snapshot(
     snapshot: &Head,
     token: Option<Token>,
     fence: impl FnOnce(&Path) -> Result<Fence, String>,

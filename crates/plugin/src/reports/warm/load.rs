@@ -262,7 +262,7 @@ pub fn cool(before: &List, list: &List) {
         let mut extents = Extents::new(gone, before.classes);
         while let Some(extent) = extents.next() {
             let guard = CORE.switch().active();
-            let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
+            let (Some(active), Some(id)) = (guard.as_ref(), file.usable_id()) else {
                 break;
             };
             active.extension.cool(id, extent.number, extent.listed);
@@ -291,7 +291,7 @@ fn bits_from(n: usize) -> u64 {
 fn wanted(file: &DataFile, extent: &Extent, counts: [u8; EXTENT_PAGES]) -> Option<Wanted> {
     // Taken anew for each extent, so that switching off does not wait for a whole list.
     let guard = CORE.switch().active();
-    let (active, id) = (guard.as_ref()?, file.cacheable()?);
+    let (active, id) = (guard.as_ref()?, file.usable_id()?);
     let extension = &active.extension;
     Some(extension.wanted(id, extent.number, extent.listed, &counts))
 }

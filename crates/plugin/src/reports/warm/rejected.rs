@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cache::{EXTENT_PAGES, EXTENT_SHIFT};
-use coherence::recovery::RejectedFile;
+use coherence::outcomes::RejectedFile;
 
 use super::list::List;
 use crate::platform::CORE;
