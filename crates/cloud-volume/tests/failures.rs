@@ -65,7 +65,7 @@ fn reads_fail_one_in_n_by_suffix() {
 }
 
 #[test]
-fn failed_writes_store_nothing_and_failed_syncs_make_nothing_durable() {
+fn failed_write_stores_nothing_failed_sync_persists_nothing() {
     let Some(trial) = Trial::mount(options(true)) else {
         return;
     };

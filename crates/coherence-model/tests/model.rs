@@ -240,7 +240,7 @@ fn the_two_main_canaries_are_noticed_by_several_threads() {
 }
 
 #[test]
-fn nothing_old_is_read_when_minutes_pass_and_threads_are_held_up() {
+fn delayed_threads_read_nothing_stale_after_minutes() {
     for (threads, operations) in [("1", "60000"), ("4", "120000")] {
         let arguments = [
             "--minutes",

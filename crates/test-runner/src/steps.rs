@@ -289,7 +289,7 @@ pub const MODEL: [(&str, When, bool); 9] = [
         true,
     ),
     (
-        "nothing_old_is_read_when_minutes_pass_and_threads_are_held_up",
+        "delayed_threads_read_nothing_stale_after_minutes",
         When::Sixth(0),
         false,
     ),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_does_not_depend_on_the_server_runs_on_one_then_on_the_other() {
+    fn server_independent_trials_alternate_between_servers() {
         let names = listed();
         let of = |turn| -> Vec<String> {
             let all = Choice::All { turn }.takes_of(&names);

@@ -144,7 +144,9 @@ impl Overdue {
     }
 
     fn answered(&self) {
-        if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let before = self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        debug_assert_ne!(before, 0, "no read was given up");
+        if before == 1 {
             self.begin_rest();
         }
     }
@@ -342,7 +344,9 @@ impl LentSlot {
 impl Drop for LentSlot {
     /// Drop it only when no read into the memory is in flight.
     fn drop(&mut self) {
-        SLOTS[self.number as usize].0.lock().state = State::Free;
+        let mut slot = SLOTS[self.number as usize].0.lock();
+        debug_assert!(matches!(slot.state, State::Lent));
+        slot.state = State::Free;
     }
 }
 
@@ -495,6 +499,8 @@ enum Lost {
 
 /// Reads into a slot and passes the bytes on. A short read is an error.
 pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
+    let mask = request.file.alignment - 1;
+    debug_assert_eq!((request.offset as usize | request.bytes) & mask, 0);
     let until = Instant::now() + request.bound;
     let (number, mut slot) = wait_for_slot().ok_or(Unread::Busy)?;
     slot.set_up()?;

@@ -112,6 +112,7 @@ impl Compressor {
         let stored = packed.map_or(bytes.len(), |(_, stored)| stored);
         self.note(file, bytes.len() - stored, bytes.len());
         let (kind, stored) = packed?;
+        debug_assert_eq!(kind.stored(bytes.len()), Some(stored));
         counts.packed.add(1);
         Some((kind, &self.packed[..stored]))
     }

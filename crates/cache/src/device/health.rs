@@ -89,6 +89,7 @@ impl Reads {
     fn end(&self, now: u64) {
         let mut before = self.0.load(Ordering::Acquire);
         loop {
+            debug_assert_ne!(before & PENDING, 0, "no read is in flight");
             let pending = (before & PENDING).saturating_sub(1);
             let time = now.max(before >> PENDING_BITS);
             let after = time << PENDING_BITS | pending;

@@ -210,6 +210,7 @@ impl Device {
 
     /// Reads whole blocks into aligned memory, without a bound. Only for the device's writer, which may block.
     pub fn read_whole(&self, location: u32, buffer: &mut [u8]) -> Result<(), Fault> {
+        debug_assert_eq!(buffer.len() % BLOCK, 0);
         let file = self.file.load();
         self.reads.add(1);
         match read_exact(&*file.storage, buffer, self.geometry.offset_of(location)) {
@@ -310,6 +311,8 @@ impl Device {
 
     /// Writes whole blocks. Called by the device's writer.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        debug_assert!(bytes.len() % BLOCK == 0 && offset % BLOCK as u64 == 0);
+        debug_assert!(offset + bytes.len() as u64 <= self.geometry.file_bytes());
         let file = self.file.load();
         self.writes.add(1);
         let write = || {

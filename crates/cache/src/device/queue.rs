@@ -113,6 +113,7 @@ impl KernelQueue {
     }
 
     fn take_on(&mut self, slot: usize, opcode: u16, buffer: u64, length: usize, offset: u64) {
+        debug_assert!(self.submitted.len() < SLOTS);
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut block: libc::iocb = unsafe { std::mem::zeroed() };
         block.aio_data = slot as u64;
@@ -138,6 +139,7 @@ impl Queue for KernelQueue {
     }
 
     unsafe fn read(&mut self, slot: usize, memory: *mut u8, bytes: usize, offset: u64) -> bool {
+        debug_assert!((DEPTH..SLOTS).contains(&slot));
         self.take_on(slot, PREAD, memory as u64, bytes, offset);
         true
     }

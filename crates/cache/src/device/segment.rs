@@ -71,6 +71,7 @@ impl Geometry {
             segment_bytes,
             segment_units: pages * u64::from(nominal_page) / UNIT as u64,
         };
+        debug_assert_eq!(segment_bytes % BLOCK as u64, 0);
         (segments >= MIN_SEGMENTS && u64::from(base) + geometry.units() < u64::from(u32::MAX))
             .then_some(geometry)
     }
@@ -93,11 +94,13 @@ impl Geometry {
     }
 
     pub fn segment_of(&self, location: u32) -> u32 {
+        debug_assert!(self.holds(location));
         (u64::from(location - self.base) * UNIT as u64 / self.segment_bytes) as u32
     }
 
     /// Offset in the file.
     pub fn offset_of(&self, location: u32) -> u64 {
+        debug_assert!(self.holds(location));
         DATA_OFFSET + u64::from(location - self.base) * UNIT as u64
     }
 
@@ -107,6 +110,8 @@ impl Geometry {
 
     /// Location of the byte at `within` of the segment.
     pub fn location(&self, segment: u32, within: usize) -> u32 {
+        debug_assert!(segment < self.segments && (within as u64) < self.segment_bytes);
+        debug_assert_eq!(within % UNIT, 0);
         self.base + ((u64::from(segment) * self.segment_bytes + within as u64) / UNIT as u64) as u32
     }
 }
@@ -148,6 +153,7 @@ impl Table {
 
     /// A table that continues the sequence numbers of an earlier process. There is a number for each segment.
     pub fn with_sequences(segments: u32, kept: Mapped<PlainU32>) -> Table {
+        debug_assert!(kept.is_empty() || kept.len() == segments as usize);
         let goes_on = !is_disabled(Rule::Sequences);
         let before = |segment: u32| {
             kept.get(segment as usize)
@@ -218,9 +224,10 @@ impl Table {
             before > 0,
             "more entries removed from segment {segment} than were made"
         );
-        s.live_units.fetch_sub(units, Ordering::Relaxed);
-        self.live_units.0.fetch_sub(units.into(), Ordering::Relaxed);
+        let of_segment = s.live_units.fetch_sub(units, Ordering::Relaxed);
+        let of_device = self.live_units.0.fetch_sub(units.into(), Ordering::Relaxed);
         self.page_units.0.fetch_sub(page.into(), Ordering::Relaxed);
+        debug_assert!(units <= of_segment && u64::from(units) <= of_device);
     }
 
     /// Call before places in the segment to which no entry points are rewritten: readers that still read there will notice.

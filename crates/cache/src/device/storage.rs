@@ -118,3 +118,24 @@ impl Storage for Closed {
         -1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_file_refuses_every_call() {
+        let mut buffer = [0; 512];
+        let errors = [
+            Closed.read_at(&mut buffer, 0).unwrap_err(),
+            Closed.write_at(&buffer, 0).unwrap_err(),
+            Closed.facts().unwrap_err(),
+        ];
+        assert!(
+            errors
+                .iter()
+                .all(|error| error.to_string().contains("closed"))
+        );
+        assert!(Closed.raw_fd() < 0 && Closed.queue(true).is_none());
+    }
+}

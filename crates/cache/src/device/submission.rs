@@ -139,11 +139,13 @@ impl Submissions {
     }
 
     pub fn submitted(&self) {
-        self.state.fetch_sub(SUBMITTING, Ordering::AcqRel);
+        let before = self.state.fetch_sub(SUBMITTING, Ordering::AcqRel);
+        debug_assert!(before >= SUBMITTING);
     }
 
     pub fn end(&self) {
-        self.state.fetch_sub(ONE, Ordering::AcqRel);
+        let before = self.state.fetch_sub(ONE, Ordering::AcqRel);
+        debug_assert_ne!(before as u32, 0, "no request is in flight");
     }
 
     /// Counts a write as in flight while the closure runs.
@@ -162,8 +164,9 @@ impl Submissions {
 
     /// Ends a write that was begun with the same `bytes`.
     pub fn end_write(&self, bytes: usize) {
-        self.state
-            .fetch_sub(requests(bytes) as u64, Ordering::AcqRel);
+        let ended = requests(bytes) as u64;
+        let before = self.state.fetch_sub(ended, Ordering::AcqRel);
+        debug_assert!(ended <= u64::from(before as u32));
     }
 
     /// Limit of the requests of writes in flight: half of our share, so that writes do not cause reads to be rejected.

@@ -215,6 +215,8 @@ impl Bucket {
     /// Clears the old entry before it stores any field of the new one. The new entry counts only once its mark is
     /// stored.
     fn set(&mut self, way: usize, fingerprint: u16, entry: Entry) {
+        debug_assert!((1..FINGERPRINTS).contains(&fingerprint.into()));
+        debug_assert!(u16::from(entry.clock) <= CLOCK);
         let shift = way as u32 * KIND_BITS;
         let kinds =
             self.kinds & !(((1 << KIND_BITS) - 1) << shift) | u32::from(entry.kind.0) << shift;
@@ -301,6 +303,9 @@ impl Directory {
 
     /// Starts or stops tracking the groups of entries. Existing entries belong to no group.
     pub fn change_tags(&mut self, tags: Option<Tags>) -> Option<Tags> {
+        debug_assert!(tags.as_ref().is_none_or(|tags| {
+            tags.memory_bytes() == Tags::memory_needed(self.buckets.len() as u64)
+        }));
         std::mem::replace(&mut self.tags, tags)
     }
 
@@ -440,11 +445,13 @@ impl Directory {
         let buckets = self.buckets.len() as u64;
         let turn = (u64::from(u32::from(fingerprint).wrapping_mul(0x9e37_79b1)) * buckets) >> 32;
         let other = turn + buckets - u64::from(bucket);
-        (if other >= buckets {
+        let other = if other >= buckets {
             other - buckets
         } else {
             other
-        }) as u32
+        };
+        debug_assert_eq!((turn + buckets - other) % buckets, bucket.into());
+        other as u32
     }
 
     /// Whether a lookup of one page finds the entry of the other.
@@ -511,7 +518,9 @@ impl Directory {
     }
 
     pub fn get(&self, slot: Slot) -> Entry {
-        self.buckets[slot.bucket as usize].get(slot.way.into())
+        let bucket = &self.buckets[slot.bucket as usize];
+        debug_assert_ne!(bucket.marks[slot.way()], 0, "no entry is there");
+        bucket.get(slot.way.into())
     }
 
     /// Changes all fields except the fingerprint.
@@ -523,6 +532,7 @@ impl Directory {
 
     pub fn remove(&mut self, slot: Slot) -> Entry {
         let bucket = &mut self.buckets[slot.bucket as usize];
+        debug_assert_ne!(bucket.marks[slot.way()], 0, "no entry is there");
         let entry = bucket.get(slot.way.into());
         bucket.clear(slot.way.into());
         self.tag(slot.bucket, slot.way.into(), Group::NORMAL);
@@ -572,6 +582,7 @@ impl Directory {
     /// Frees a way of a full bucket by moving one entry to its other bucket. That bucket has a free way (`depth` 1), or
     /// gets one by the same procedure. Returns the way.
     fn vacate(&mut self, bucket: u32, depth: u32) -> Option<usize> {
+        debug_assert!(self.buckets[bucket as usize].empty_way().is_none());
         for way in 0..WAYS {
             let fingerprint = self.buckets[bucket as usize].marks[way] >> 2;
             let other = self.other(bucket, fingerprint);
@@ -753,6 +764,33 @@ mod tests {
         });
         // Pages of the same fingerprint and buckets replaced the rest.
         assert!(found.count() > pages as usize - 200);
+    }
+
+    #[test]
+    fn ways_of_group_are_those_of_its_entries() {
+        let mut d = Directory::new(2000).unwrap();
+        d.change_tags(Some(Tags::new(d.buckets()).unwrap()));
+        let mut expected = HashMap::new();
+        for n in 0..800 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                d.insert(key, entry(n), Group::of_number(n as usize % 3));
+            }
+        }
+        d.for_each(|slot, _| {
+            let place = (slot.bucket, d.group_at(slot).number());
+            let ways = expected.entry(place).or_default();
+            *ways |= 1u8 << slot.way;
+        });
+        for bucket in 0..d.buckets() as u32 {
+            for number in 1..4 {
+                let ways = d.ways_of(bucket, Group::of_number(number));
+                let expected = expected.get(&(bucket, number));
+                assert_eq!(ways, expected.copied().unwrap_or(0));
+            }
+        }
+        d.change_tags(None);
+        assert_eq!(d.ways_of(0, Group::of_number(1)), 0);
     }
 
     #[test]

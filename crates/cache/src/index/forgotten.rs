@@ -49,6 +49,7 @@ impl Forgotten {
 
     /// Adds a file with pages below `end`, of which at most `cached` have entries. Returns false if the file is skipped.
     pub fn add(&mut self, id: FileId, end: u64, cached: u64) -> bool {
+        debug_assert!(end <= 1 << 32, "page numbers have 32 bits");
         let lookups = end / u64::from(self.instances);
         let is_worthwhile = end > 0 && lookups < MAX_LOOKUPS * (cached + 1);
         if is_worthwhile {

@@ -140,6 +140,7 @@ fn update(word: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
     {
         old = seen;
     }
+    debug_assert!(old & WRITERS != 0 || old & OVERLAP == 0);
     old
 }
 

@@ -74,7 +74,8 @@ impl Layout {
             .map(|g| (place(u64::from(g.segments) * 4), g.segments))
             .collect();
         let directory = Directory::memory_needed(entries);
-        let directories = (0..config.instances).map(|_| place(directory)).collect();
+        let directories: Vec<u64> = (0..config.instances).map(|_| place(directory)).collect();
+        debug_assert!(directories.iter().all(|start| start % page == 0));
         let mut said = vec![
             config.instances.into(),
             entries,
@@ -218,6 +219,7 @@ impl Arena {
 
     /// Entries made from now on belong to this session.
     pub fn begin(&self, session: u64) {
+        debug_assert_ne!(session, 0, "nothing may be entered under this session");
         self.session.store(session, Ordering::Relaxed);
         // After a failure nothing outlives the process.
         let _ = self.write_session(session);

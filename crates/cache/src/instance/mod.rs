@@ -246,6 +246,7 @@ impl Instance {
         } else {
             None
         };
+        debug_assert_eq!(state.directory.has_tags(), needed);
         let buckets = state.directory.buckets();
         drop(state);
         drop(before);
@@ -357,6 +358,7 @@ impl InstanceState {
         group: Group,
         found: Option<Slot>,
     ) -> Found<'a> {
+        debug_assert_eq!(found, self.slot_of(store, page), "an outdated slot");
         let Some(slot) = found else {
             return Found::Absent;
         };
@@ -407,6 +409,7 @@ impl InstanceState {
             self.remove(store, slot);
         }
         let frame = filling.stage();
+        debug_assert_eq!(store.staging.page(frame), page);
         let places = &mut Places::new(&mut self.directory).of(group, None);
         let clock = match warmed {
             None => self.policy.entered(places, page),
@@ -424,6 +427,7 @@ impl InstanceState {
         }
         self.may_have(page);
         self.staged.push(&store.staging, frame);
+        debug_assert!(self.still(page, frame, Kind::STAGED).is_some());
     }
 
     /// Pages of the file up to this one, about `records` of them, may have persisted entries.
@@ -521,6 +525,7 @@ impl InstanceState {
 
     pub fn evict_this(&mut self, store: &Store, slot: Slot) {
         let entry = self.directory.remove(slot);
+        debug_assert_ne!(entry.kind, Kind::STAGED, "victims are on devices");
         #[cfg(test)]
         if store.canary.skip_counting_evictions() {
             self.directory.forget_one_gone();
@@ -588,6 +593,7 @@ impl InstanceState {
     /// A frame that waits for a writer is removed with its entry.
     fn entry_removed(&mut self, store: &Store, entry: Entry) {
         if entry.kind == Kind::STAGED {
+            debug_assert!(store.staging.is_in_use(entry.location));
             drop(self.staged.take(&store.staging, entry.location));
         }
         store.entry_removed(entry);

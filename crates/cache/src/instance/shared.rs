@@ -120,6 +120,7 @@ impl Shared {
 
     /// Implements [`Extension::set_groups`](crate::Extension::set_groups).
     pub fn set_groups(&self, used: &[bool; Group::COUNT], limits: &Limits) -> io::Result<()> {
+        debug_assert!(limits.iter().all(|&percent| percent <= 100));
         let mut known = self.limits.lock();
         let mut used = *used;
         used[Group::NORMAL.number()] = false;

@@ -166,6 +166,8 @@ impl Staging {
                 blocks.cut(block, class)
             }
         };
+        debug_assert_eq!(frame as usize * UNIT % length, 0);
+        debug_assert!(!self.is_in_use(frame), "an allocated frame was free");
         self.used.0.fetch_add(length as u64, Ordering::Relaxed);
         let facts = &self.facts[frame as usize];
         facts.length.store(length as u32, Ordering::Relaxed);
@@ -220,6 +222,7 @@ impl Staging {
 
     /// Takes over the reference that the list held.
     pub fn collected(&self, frame: Frame) -> Pinned<'_> {
+        debug_assert!(self.is_in_use(frame));
         Pinned {
             staging: self,
             frame,
@@ -256,7 +259,9 @@ impl Staging {
     fn release(&self, frame: Frame) {
         let facts = &self.facts[frame as usize];
         // Release: pairs with the fence of the last reference, so that each reader's copy precedes the next write to the frame.
-        if facts.references.fetch_sub(1, Ordering::Release) == 1 {
+        let before = facts.references.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(before, 0, "a free frame was released");
+        if before == 1 {
             fence(Ordering::Acquire);
             let length = facts.length.load(Ordering::Relaxed) as usize;
             self.blocks
@@ -354,6 +359,8 @@ impl FrameList {
 
     /// Takes over the reference of a filled frame.
     pub fn push(&mut self, staging: &Staging, frame: Frame) {
+        let facts = &staging.facts[frame as usize];
+        debug_assert_eq!(facts.previous.load(Ordering::Relaxed), UNLISTED);
         staging.set_next(frame, NONE);
         staging.set_previous(frame, self.tail);
         match self.tail {
@@ -381,6 +388,7 @@ impl FrameList {
             next => staging.set_previous(next, previous),
         }
         self.length -= 1;
+        debug_assert_eq!(self.length == 0, self.head == NONE);
         Some(staging.collected(frame))
     }
 
@@ -555,6 +563,7 @@ impl Blocks {
 
     fn unlist(&mut self, block: u32, class: usize) {
         let at = self.position[block as usize] as usize;
+        debug_assert_eq!(self.partial[class][at], block);
         self.partial[class].swap_remove(at);
         if let Some(&moved) = self.partial[class].get(at) {
             self.position[moved as usize] = at as u32;

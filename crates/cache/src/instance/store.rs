@@ -79,6 +79,7 @@ impl Store {
     /// Counts the removal of an entry. Under the lock of its instance.
     pub fn entry_removed(&self, entry: Entry) {
         if entry.kind != Kind::STAGED {
+            debug_assert!(self.device_at(entry.location).is_some());
             if let Some(device) = self.device_at(entry.location) {
                 let segment = device.geometry.segment_of(entry.location);
                 let (units, page) = self.units(entry.kind);

@@ -63,6 +63,7 @@ impl Batch {
     }
 
     pub fn add(&mut self, at: Site<'_>, pending: Pending) {
+        debug_assert!(at.device.geometry.holds(pending.location));
         if let Origin::Staged(frame) = pending.origin {
             let length = at.shared.store.staging.length(frame);
             self.held += length;
@@ -79,6 +80,7 @@ impl Batch {
         for group in self.pending.chunk_by(|a, b| instance(a) == instance(b)) {
             let mut state = shared.instance(group[0].page).lock();
             for p in group {
+                debug_assert_eq!(at.device.geometry.segment_of(p.location), segment);
                 state.note_record(p.page.file);
                 let (old, kind) = p.origin.entry();
                 let Some((slot, entry)) = state.still(p.page, old, kind) else {

@@ -68,6 +68,7 @@ impl Recovery {
     /// until the next attempt.
     pub fn recover(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Option<Duration> {
         let device = at.device;
+        debug_assert!(!device.health.active());
         if device.health.state() == State::Defunct {
             return Some(Duration::MAX);
         }

@@ -208,6 +208,7 @@ impl InFlightWrites {
 
     /// Drops the footers read ahead. Nothing may be in flight.
     pub fn forget_ahead(&mut self) {
+        debug_assert!(!self.any());
         for ahead in &mut self.ahead {
             ahead.reading = Reading::No;
         }
@@ -282,6 +283,7 @@ impl InFlightWrites {
 
     /// Releases the queue and the file. Nothing may be in flight.
     pub fn end(&mut self) {
+        debug_assert!(!self.any());
         self.queue = None;
         self.file = None;
     }
@@ -320,6 +322,7 @@ impl InFlightWrites {
         batch: &mut Batch,
         parts: &mut Vec<Part>,
     ) -> Result<(), Fault> {
+        debug_assert!(!batch.is_empty() && !parts.is_empty());
         let slot = self.free_slot(at).ok_or(Fault::Failed)?;
         self.limit_rate(at, parts.iter().map(|part| part.bytes).sum());
         let write = &mut self.writes[slot];
@@ -364,6 +367,8 @@ impl InFlightWrites {
         let device = at.device;
         let write = &mut self.writes[slot];
         let bytes = write.bytes();
+        debug_assert!(!write.is_active && self.queue.is_some());
+        debug_assert!(bytes % BLOCK == 0 && write.offset % BLOCK as u64 == 0);
         write.began = Instant::now();
         write.is_active = true;
         self.count += 1;

@@ -199,6 +199,8 @@ impl Reclaimer {
             self.next.retain(|&segment| segment != full[chosen]);
             self.next.insert(0, full[emptiest]);
         }
+        debug_assert!(!self.destinations.contains(&full[chosen]));
+        debug_assert!(self.next.len() <= 1 + READS && !self.next.contains(&full[chosen]));
         Some(chosen)
     }
 

@@ -217,6 +217,7 @@ impl SegmentLog {
 
     /// Frees all segments. No entry may refer to any of them, and none may be open.
     pub fn purge(&mut self, device: &Device) {
+        debug_assert!(self.streams.iter().all(|stream| stream.opened().is_none()));
         self.states.purge();
         (0..device.geometry.segments).for_each(|segment| device.table.freed(segment));
         self.count_free(device);

@@ -121,6 +121,7 @@ impl Stream {
 
     /// Begins an empty segment.
     pub fn begin(&mut self, segment: u32, segment_bytes: usize) {
+        debug_assert!(self.open.is_none() && self.batch.is_empty());
         self.open = Some(segment);
         self.records.clear();
         self.holes.clear();
@@ -130,6 +131,7 @@ impl Stream {
 
     /// Takes over the live pages, in order, of a segment that may be reopened. Returns whether there are any.
     pub fn survey(&mut self, alive: impl Iterator<Item = Record>, segment_bytes: usize) -> bool {
+        debug_assert!(self.open.is_none() && self.batch.is_empty());
         self.records.clear();
         self.records.extend(alive);
         self.tail = find_holes(&self.records, segment_bytes, &mut self.holes);
@@ -138,6 +140,7 @@ impl Stream {
 
     /// Begins the surveyed segment.
     pub fn resume(&mut self, segment: u32) {
+        debug_assert!(self.open.is_none() && !self.records.is_empty());
         self.open = Some(segment);
         (self.start, self.used, self.end) = (0, 0, 0);
     }
@@ -187,6 +190,7 @@ impl Stream {
         }
         self.start += whole;
         self.used = rest;
+        debug_assert_eq!(self.start % BLOCK, 0);
     }
 
     /// Whether the footer, with one more record, fits behind `end`.
@@ -280,6 +284,9 @@ impl Stream {
             kind,
             bytes,
         } = stored;
+        debug_assert_eq!(self.open, Some(segment));
+        debug_assert!(place % UNIT == 0 && bytes.len() % UNIT == 0);
+        debug_assert!(self.start + self.used <= place && place + bytes.len() <= self.end);
         self.tail = self.tail.max(place + bytes.len());
         if self.gathered && self.batch.is_empty() {
             // Carried bytes are written already.
@@ -287,6 +294,7 @@ impl Stream {
         }
         let within = place - self.start;
         if self.gathered {
+            debug_assert_eq!(within, self.used, "gathered pages have no gap");
             self.parts.push(Part {
                 start: bytes.as_ptr(),
                 bytes: bytes.len(),
@@ -297,6 +305,7 @@ impl Stream {
             chunk[within..within + bytes.len()].copy_from_slice(bytes);
         }
         self.used = within + bytes.len();
+        debug_assert!(self.used <= CHUNK);
         self.records.push(Record {
             page,
             check,
@@ -369,6 +378,7 @@ impl Stream {
     /// Closes the open segment, whose chunk was written. Returns the segment.
     pub fn close(&mut self) -> Option<u32> {
         let segment = self.open.take()?;
+        debug_assert!(self.batch.is_empty());
         self.used = 0;
         Some(segment)
     }
@@ -381,6 +391,7 @@ impl Stream {
         segment: u32,
     ) -> Result<(), Fault> {
         let length = format::footer_bytes(self.records.len());
+        debug_assert!(self.tail + length <= at.device.geometry.segment_bytes as usize);
         if self.is_async && in_flight.possible() && length <= MAX_ASYNC_FOOTER {
             return in_flight.start_footer(at, segment, &self.records);
         }

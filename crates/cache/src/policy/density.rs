@@ -181,6 +181,7 @@ impl Density {
                 policy.score_of_cached(identity, entry)
             };
             let score = score * preference(places.prefers_at(slot));
+            debug_assert!(score >= 0.0);
             match found.lowest {
                 Some((lowest, _)) if score >= lowest => {
                     if score < second {
@@ -242,6 +243,7 @@ impl Density {
 
 /// Number of samples without a counter since the entry's page was read, up to [`OLDEST`].
 fn age_of(entry: Entry) -> u8 {
+    debug_assert!(entry.clock <= JUST_READ);
     JUST_READ.saturating_sub(entry.clock)
 }
 

@@ -14,6 +14,7 @@ use crate::switch::Active;
 
 /// Restores the server's request.
 fn restore(event: &mut IoEvent, words: &Words) {
+    debug_assert!(!is_tag(words.data), "the server must not get a tag");
     event.data = words.data;
     // SAFETY: the request is complete and not yet returned to the server, so it is ours.
     words.restore(unsafe { &mut *(event.request as *mut Iocb) });

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::core::Core;
 use crate::core::page_request::PageRequest;
-use crate::core::requests::{IoEvent, Iocb, Purpose, Request, Words};
+use crate::core::requests::{IoEvent, Iocb, Purpose, Request, Words, is_tag};
 use crate::platform::os::{Errno, Os};
 use crate::platform::sync::Instant;
 use crate::switch::control_group::Timed;
@@ -40,6 +40,7 @@ impl<O: Os> Core<O> {
         context: usize,
         timed: Option<Timed>,
     ) {
+        debug_assert!(!is_tag(iocb.data), "the server's own words are restored");
         let guard = self.switch().active();
         let (Some(active), Some(pending)) = (&*guard, self.requests.begin(self.switch(), context))
         else {
@@ -100,6 +101,8 @@ impl<O: Os> Core<O> {
 
     /// Tracks a request until it is harvested. Returns it if too many are tracked.
     pub(super) fn track(&'static self, iocb: &Iocb, request: Request) -> Option<Request> {
+        // Otherwise nothing would end a write that is never harvested.
+        debug_assert!(request.pending.is_some() || request.submitted.is_some());
         match self.requests.track(iocb, request) {
             Ok(left_over) => {
                 // Its completion passed unobserved. It stays pending until its write has ended.

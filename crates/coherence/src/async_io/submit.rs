@@ -59,6 +59,10 @@ impl<O: Os> Core<O> {
                 }
             }
         }
+        debug_assert!(
+            !redirected || context.is_some(),
+            "no thread would verify it"
+        );
         let mut result = real();
         if redirected && result < 0 && result != -Errno::AGAIN.0 {
             // The kernel may have refused the cache file, which the server must not see.
@@ -182,6 +186,7 @@ impl<O: Os> Core<O> {
         });
         let located = located.flatten();
         let words = Words::of(iocb);
+        debug_assert!(!is_tag(words.data), "a server's word is an address");
         let redirected = located.as_ref().map(|located| Words {
             fd: located.fd,
             offset: located.offset as i64,

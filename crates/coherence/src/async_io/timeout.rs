@@ -139,13 +139,14 @@ impl<O: Os> Core<O> {
                 None => located.give_up(),
             };
             if let Some(given_up) = given_up.filter(|_| !canary!("free-on-give-up")) {
-                abandoned.insert(
+                let before = abandoned.insert(
                     tag.word(),
                     Abandoned {
                         _given_up: given_up,
                         _pending: request.pending,
                     },
                 );
+                debug_assert!(before.is_none(), "a tag was given twice");
             }
             return Some(OverdueRead {
                 key,

@@ -187,6 +187,7 @@ impl DataFile {
 
     /// Learns the page size from the file's own first page, unless it is known.
     pub fn learn_page_size(&self, bytes: u32) {
+        debug_assert!(bytes.is_power_of_two() && bytes as usize <= MAX_PAGE);
         // Same protocol as in `learn`.
         let learned = self
             .page_size
@@ -228,7 +229,8 @@ impl DataFile {
         if canary!("count-after") {
             return;
         }
-        self.changes.fetch_add(ONE_CHANGE + 1, Ordering::SeqCst);
+        let before = self.changes.fetch_add(ONE_CHANGE + 1, Ordering::SeqCst);
+        debug_assert!(before % ONE_CHANGE < ONE_CHANGE - 1);
         if let Some(manifest) = self.switch.manifest() {
             manifest.begin_change();
         }
@@ -240,7 +242,8 @@ impl DataFile {
         if canary!("count-after") {
             return self.note_change();
         }
-        self.changes.fetch_sub(1, Ordering::SeqCst);
+        let before = self.changes.fetch_sub(1, Ordering::SeqCst);
+        debug_assert_ne!(before % ONE_CHANGE, 0, "no change is in flight");
     }
 
     /// Counts a change whose end will not be observed.
@@ -296,6 +299,7 @@ impl DataFile {
         let new = self.switch.new_file_id();
         let mut old = self.id.load(Ordering::SeqCst);
         loop {
+            debug_assert_ne!(old, new.0, "an identity was assigned twice");
             // Before the exchange: the old identity is unreachable even if this process dies here. Repeated after a lost race,
             // so that file and record hold the same identity.
             if let Some((_, record)) = self.record() {
@@ -383,7 +387,8 @@ impl<'a> Blocked<'a> {
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         self.0.end_change();
-        self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+        debug_assert_ne!(before, 0);
     }
 }
 
@@ -401,12 +406,14 @@ pub struct Suspended<'a>(&'a DataFile);
 
 impl Drop for Suspended<'_> {
     fn drop(&mut self) {
-        self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+        debug_assert_ne!(before, 0);
     }
 }
 
 #[inline]
 fn page_number(offset: i64, page_size: usize) -> Option<u32> {
+    debug_assert!(page_size.is_power_of_two());
     if offset < 0 || offset as u64 & (page_size as u64 - 1) != 0 {
         return None;
     }
@@ -416,6 +423,7 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
 impl DataFile {
     pub(super) fn start(&self, inode: (u64, u64), name: &[u8]) {
         let mut details = self.details.lock();
+        debug_assert!(details.descriptors.is_empty(), "the object is in use");
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
         // `ibdata1` starts at page 0 of its tablespace; a second file continues where the first one ends.
         let later_part = file_name.starts_with(b"ibdata") && file_name != b"ibdata1";

@@ -53,6 +53,7 @@ impl<O: Os> Files<O> {
         }
         let mut found = (0, 0);
         for (owner, persisted) in persisted {
+            debug_assert!(registry.objects < owner, "owners ascend");
             // An object has the number of its record.
             while registry.objects < owner {
                 registry.objects += 1;
@@ -148,6 +149,7 @@ impl<O: Os> Files<O> {
 
 impl DataFile {
     fn restore(&self, persisted: &PersistedFile) {
+        debug_assert_ne!(persisted.page_size, 0, "no page of it was cached");
         let mut details = self.details.lock();
         details.inode = persisted.identity.inode;
         details.persisted = Some(Box::new(*persisted));

@@ -119,6 +119,18 @@ fn unchanged_file_keeps_its_identity() {
 }
 
 #[test]
+fn trusted_file_requires_lsn_of_previous_process() {
+    let place = Place::new();
+    let first = place.process(FINE);
+    place.open(first);
+    first.switch.manifest().unwrap().note_lsn(77);
+    let second = place.process(FINE);
+    assert_eq!(second.recoveries.least_lsn(), 0, "no file is trusted yet");
+    place.open(second);
+    assert_eq!(second.recoveries.least_lsn(), 77);
+}
+
+#[test]
 fn unopened_file_is_proven_two_processes_later() {
     let place = Place::new();
     let first = place.process(FINE);

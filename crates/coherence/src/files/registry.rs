@@ -455,6 +455,7 @@ impl<O: Os> Files<O> {
     ) -> &'static DataFile {
         if let Some(file) = registry.by_inode.get(&inode) {
             let mut details = file.details.lock();
+            debug_assert_eq!(details.inode, inode);
             if details.name.is_empty() {
                 details.name = String::from_utf8_lossy(name).into_owned();
             }
@@ -469,13 +470,14 @@ impl<O: Os> Files<O> {
     /// Adds a descriptor to its file.
     fn add(
         &'static self,
-        _registry: &mut Registry,
+        registry: &mut Registry,
         file: &'static DataFile,
         fd: i32,
         stat: &Stat,
         identity: &FileIdentity,
         how: Attach,
     ) {
+        debug_assert!(registry.represents(stat.inode, file));
         file.attached.fetch_add(1, Ordering::SeqCst);
         let mut details = file.details.lock();
         let was_open = !details.descriptors.is_empty();
@@ -604,6 +606,7 @@ impl<O: Os> Files<O> {
             let Some(file) = registry.closed.pop_front() else {
                 return;
             };
+            debug_assert!(file.listed_as_closed.load(Ordering::SeqCst));
             file.listed_as_closed.store(false, Ordering::SeqCst);
             if file.is_open() {
                 continue; // open again; the next close lists it
@@ -617,6 +620,11 @@ impl<O: Os> Files<O> {
     }
 
     fn fresh(&'static self, registry: &mut Registry) -> &'static DataFile {
+        let known = registry.by_inode.len() + registry.quarantined.len();
+        debug_assert!(
+            known <= registry.objects as usize,
+            "an object is there twice"
+        );
         let rested = registry
             .quarantined
             .front()

@@ -29,6 +29,7 @@ const TRANSFORMED: [u16; 6] = [14, 15, 16, 17, 34354, 37401];
 /// - The checksum of the stored copy is wrong, and that of the other copy is right.
 /// - The stored header does not indicate a later version in a format without a known checksum.
 pub fn is_damaged(stored: &[u8], other: &[u8]) -> bool {
+    debug_assert_eq!(stored.len(), other.len());
     if is_right(stored) || !is_right(other) || header_page(other).is_none() {
         return false;
     }

@@ -187,6 +187,7 @@ impl<O: Os> Core<O> {
         ticket: ReadTicket,
         source: Source,
     ) -> Option<InsertOutcome> {
+        debug_assert!(bytes.len().is_power_of_two() && bytes.len() <= cache::MAX_PAGE);
         // Under an outdated identity the page would take space that no read can use.
         let is_it = self.switch().mode().fills()
             && request.file.id() == request.page.file

@@ -115,6 +115,8 @@ impl<O: Os> Core<O> {
         else {
             return;
         };
+        debug_assert_ne!(completion, Completion::Unobserved);
+        debug_assert!(!whole || pages == 1 && completion == Completion::Observed);
         if completion != Completion::Unobserved {
             file.end_change();
         }

@@ -332,6 +332,7 @@ impl Manifest {
     /// Stores that the cache of this session is active. `since`: the value of [`detached`](Self::detached) when the current
     /// tracking began. If `detached` has increased since then, tracking had a gap ([`is_tracked`](Self::is_tracked)).
     pub fn attach(&self, session: Option<u64>, since: u64) {
+        debug_assert!(since <= self.detached());
         set(&self.head.session, session.unwrap_or(0));
         set(&self.head.tracked_since, since);
     }
@@ -349,6 +350,7 @@ impl Manifest {
                 .ids
                 .fetch_max(u64::from(id) + STEP, Ordering::SeqCst);
         }
+        debug_assert!(u64::from(id) < self.head.ids.load(Ordering::SeqCst));
     }
 
     /// The highest identity that may have been assigned. `None`: too many were.
@@ -491,6 +493,7 @@ impl Record {
     /// Stores the file's new identity.
     #[inline]
     pub fn identify(&self, id: u32) {
+        debug_assert_ne!(id, 0);
         if get(&self.id) != id.into() {
             set(&self.id, id.into());
         }
@@ -498,6 +501,7 @@ impl Record {
 
     /// Stores the file's page size in bytes, and its first page number.
     pub fn shape(&self, page_size: u32, base: u32) {
+        debug_assert!(page_size == 0 || page_size.is_power_of_two());
         set(&self.shape, u64::from(page_size) | u64::from(base) << 32);
     }
 
@@ -521,6 +525,7 @@ impl Record {
             set(&self.buffered, 0);
             set(&self.used, 1);
         }
+        debug_assert_eq!(self.is_provable(), file.is_provable());
         if file.is_provable() {
             self.store_stamp(change_stamp(stat));
         }
@@ -546,6 +551,7 @@ impl Record {
     /// wins. The file has had each of them, and only equality with its current stamp proves anything.
     #[inline]
     pub fn stamp(&self, stat: &Stat) {
+        debug_assert_ne!(change_stamp(stat), VOID);
         if stat.inode == (get(&self.device), get(&self.inode)) {
             #[cfg(all(test, debug_assertions, not(checker)))]
             crate::testing::failpoint::may_die();
@@ -703,5 +709,35 @@ impl PersistedFile {
         } else {
             Err(Rejection::Changed)
         }
+    }
+}
+
+#[cfg(all(test, not(checker)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crash_counts_within_window_after_recovery() {
+        let head: &Head = Box::leak(Box::default());
+        let memory = Memory {
+            now: || 1,
+            grow: |_| false,
+        };
+        let manifest = Manifest::new(head, &[], 0, memory);
+        let recovered_at = 77;
+        let ends_at = |uptime: u64| {
+            set(&head.taken_over, recovered_at);
+            set(&head.since_boot, uptime);
+        };
+        ends_at(recovered_at + CRASH_WINDOW - 1);
+        assert!(!manifest.crashed_soon(), "it was stopped");
+        manifest.crash();
+        assert!(manifest.crashed_soon());
+        ends_at(recovered_at + CRASH_WINDOW);
+        assert!(!manifest.crashed_soon(), "it had run for long");
+        ends_at(recovered_at + 1);
+        assert!(manifest.crashed_soon());
+        manifest.took_nothing();
+        assert!(!manifest.crashed_soon(), "it had recovered nothing");
     }
 }

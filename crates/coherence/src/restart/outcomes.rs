@@ -175,6 +175,7 @@ impl Recoveries {
         let Outcomes {
             report, unlisted, ..
         } = &mut *outcomes;
+        debug_assert_ne!(report.pending.0, 0, "it was opened or rejected before");
         report.pending.0 = report.pending.0.saturating_sub(1);
         report.pending.1 = report.pending.1.saturating_sub(persisted.pages);
         let Err(rejection) = outcome else {

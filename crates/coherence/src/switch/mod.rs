@@ -55,6 +55,7 @@ pub struct Active {
 impl Active {
     /// Wraps an extension that has served nothing yet.
     pub fn new(extension: Extension, epoch: u32) -> Active {
+        debug_assert_ne!(epoch, 0, "0 marks requests without an extension");
         Active {
             extension,
             epoch,
@@ -403,7 +404,8 @@ pub struct Pending(&'static Switch);
 impl Drop for Pending {
     #[inline]
     fn drop(&mut self) {
-        self.0.pending.0.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.pending.0.fetch_sub(1, Ordering::SeqCst);
+        debug_assert_ne!(before, 0);
         self.0.leave_harvest();
     }
 }

@@ -132,6 +132,8 @@ pub(super) fn bits(word: u32) -> u8 {
 
 /// Replaces the mode in the word.
 pub(super) fn with_mode(word: u32, mode: u8) -> u32 {
+    debug_assert!(mode & ACTIVE == 0 || mode & TRACK != 0);
+    debug_assert!(mode & USE == 0 || mode & ACTIVE != 0);
     let harvests = if mode & HARVEST == 0 { 0 } else { HARVESTS };
     (word & !u32::from(u8::MAX)).wrapping_add(harvests) | u32::from(mode)
 }

@@ -168,6 +168,7 @@ fn harvest(
         let harvested = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
             let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
+            debug_assert!(filled.len() as c_long <= most);
             CORE.harvested(filled, &submit_one, || CONTROLLER.panicked())
         }));
         let kept = harvested.unwrap_or_else(|_| {

@@ -21,7 +21,8 @@ impl<R: Copy, F: Fn() -> R> Once<R, F> {
         }
         let result = (self.real)();
         self.errno_left.set(errno());
-        self.made.set(Some(result));
+        let before = self.made.replace(Some(result));
+        debug_assert!(before.is_none(), "the call was made twice");
         result
     }
 }

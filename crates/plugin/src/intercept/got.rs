@@ -369,6 +369,7 @@ fn show_to_all_threads() {
 /// Whether the loader has made a page of the program read-only: it rounds both ends of the range down. If pages are larger
 /// than the linker assumed, the last of them also holds variables and stays writable.
 fn is_read_only(relro: (usize, usize), start: usize, page: usize) -> bool {
+    debug_assert!(page.is_power_of_two() && start % page == 0);
     let down = |address: usize| address & !(page - 1);
     (down(relro.0)..down(relro.1)).contains(&start)
 }
@@ -376,6 +377,7 @@ fn is_read_only(relro: (usize, usize), start: usize, page: usize) -> bool {
 fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchError> {
     // SAFETY: plain C call.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    debug_assert_eq!(address % size_of::<usize>(), 0, "the store is not atomic");
     let start = address & !(page - 1);
     let read_only = is_read_only(program.relro, start, page);
     // SAFETY: the page holds the GOT of the main program, which stays mapped. A slot is aligned to eight bytes, so the store

@@ -58,6 +58,7 @@ pub fn begin(early: bool) -> bool {
         // InnoDB's choice of asynchronous I/O may make the recovery useless.
         redo_gate::withhold();
     }
+    debug_assert_ne!(session, 0);
     RESTART.session.store(session, Ordering::SeqCst);
     CORE.switch().start_tracking(|| ());
     true
@@ -159,6 +160,7 @@ pub fn extension_opened(
     };
     manifest.lay_out_for(page);
     let (memory, sizes) = layout;
+    debug_assert!(!sizes.contains(&0), "a size of 0 ends the list");
     manifest.remember(settings.layout_digest(), memory, sizes);
     if extension.recovered().any {
         CORE.files.register_persisted(extension);

@@ -46,6 +46,7 @@ pub fn superblock_in(file: &File) -> io::Result<u64> {
 /// this log is proven unchanged. The name is stored beside the records, since a process may end before InnoDB starts.
 pub fn name_log(file: &File, folder: &Path) -> io::Result<()> {
     let name = folder.as_os_str().as_bytes();
+    debug_assert!(!name.is_empty(), "zeros stand for no log");
     let mut text = [0; MAX_LOG];
     let place = text.get_mut(..name.len());
     place
@@ -139,6 +140,7 @@ unsafe fn map_at(
     flags: libc::c_int,
     file: &File,
 ) -> io::Result<*mut libc::c_void> {
+    debug_assert_eq!(flags & libc::MAP_FIXED != 0, !start.is_null());
     // SAFETY: the caller's promise.
     let start = unsafe {
         libc::mmap(
@@ -158,6 +160,7 @@ unsafe fn map_at(
 
 /// Allocates space before the memory is accessed: a full in-memory file system would kill the server.
 fn allocate(file: impl AsFd, records: usize) -> io::Result<()> {
+    debug_assert!(records <= MAX_RECORDS, "they are beyond the mapping");
     let length = HEAD + records * size_of::<Record>();
     Ok(rustix::fs::fallocate(
         file,

@@ -117,6 +117,7 @@ impl ShutdownSnapshot {
         let records = File::from(records.map_err(|error| error.to_string())?);
         let length = |file: &File| file.metadata().map(|metadata| metadata.len());
         let parts = length(&records).and_then(|records| Ok([records, length(&frozen.arena)?]));
+        debug_assert!(token != 0 && frozen.session != 0);
         let head = Head {
             owner: self.header.owner,
             boot: self.header.boot,

@@ -125,6 +125,7 @@ pub(crate) fn footer_bytes(records: usize) -> usize {
 
 /// Writes the footer to the end of `area`, which has `footer_bytes(records.len())`.
 pub(crate) fn encode_footer(name: SegmentName, records: &[Record], area: &mut [u8]) {
+    debug_assert_eq!(area.len(), footer_bytes(records.len()));
     area.fill(0);
     let trailer = area.len() - TRAILER;
     let table = trailer - records.len() * RECORD;

@@ -9,7 +9,7 @@
 use std::io;
 
 use super::numbers;
-use super::state::{CLASS_BITS, LANES, Seen, WAYS};
+use super::state::{CLASS_BITS, CLASSES, LANES, Seen, WAYS};
 use crate::common::memory::{Mapped, Zeroable, in_pages};
 use crate::policy::halve;
 
@@ -77,6 +77,7 @@ impl Set {
 
     #[inline]
     fn seen(&self, way: usize) -> Seen {
+        debug_assert_ne!(self.0[way] & MAX, 0, "a counter of 0 is dropped");
         let bit = |lane| (self.bits(lane) >> way & 1) as usize;
         let step = usize::from(STEP[usize::from(self.0[way] & MAX)]);
         Seen {
@@ -88,6 +89,7 @@ impl Set {
     /// Moves a way to the front with this counter and class, and clears its written bit.
     #[inline]
     fn bring_to_front(&mut self, way: usize, counter: u16, class: u8) {
+        debug_assert!(way < WAYS && usize::from(class) < CLASSES);
         self.0.copy_within(..way, 1);
         self.0[0] = counter;
         let before = (1u32 << way) - 1;

@@ -217,6 +217,7 @@ impl Model {
     }
 
     fn set_score(&self, row: usize, way: usize, score: f32) {
+        debug_assert!(score.is_finite() && score >= 0.0);
         self.scores[row * LANES + way].store(score.to_bits(), Ordering::Relaxed);
     }
 
@@ -278,6 +279,7 @@ impl Model {
             sum.0 += f64::from(hits);
             sum.1 += f64::from(time);
         }
+        debug_assert!(stats.recent.max(stats.ours) <= stats.compared);
         let reads = stats.unmerged();
         stats.merged_reads = stats.reads;
         let compared = f64::from(std::mem::take(&mut stats.compared));
@@ -420,6 +422,7 @@ fn best_ahead(sums: &Sums, span: usize, borrowed: f64, prior: f64) -> f64 {
     let ends = &sums[span + 1..=(span + numbers::horizon()).min(SPANS_USED)];
     let (hits_before, time_before) = sums[span];
     let (more_hits, more_time) = (borrowed * prior - hits_before, borrowed - time_before);
+    debug_assert!(more_time + ends[0].1 > 0.0);
     // Compares two ratios without a division.
     let (hits, time) = ends.iter().fold((0.0, 1.0), |best, end| {
         let (hits, time) = (end.0 + more_hits, end.1 + more_time);

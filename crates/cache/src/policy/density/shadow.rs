@@ -58,6 +58,7 @@ impl Shadow {
 
     /// Records a read of a tracked page. LRU has the pages of the first `ways` ways of each set.
     pub fn read(&mut self, mixed: u64, ways: usize) -> Recency {
+        debug_assert!(Self::follows(mixed) && ways <= WAYS);
         let sets = self.0.len() as u64;
         let set = &mut self.0[(((mixed >> 32) * sets) >> 32) as usize].0;
         let tag = ((mixed >> 16) as u16).max(1);

@@ -31,6 +31,7 @@ impl Seen {
     /// Index of its statistics.
     #[inline]
     pub fn cell(self) -> usize {
+        debug_assert!(self.row < ROWS && self.way < WAYS);
         self.row % ROWS * SPANS + self.way % LANES / SPAN
     }
 

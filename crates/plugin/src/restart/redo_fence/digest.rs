@@ -56,6 +56,7 @@ impl Digest {
         again: u64,
         bytes: usize,
     ) -> io::Result<()> {
+        debug_assert!(again <= start && start <= end);
         let first = bytes.min(usize::try_from(end - start).unwrap_or(usize::MAX));
         self.add(&read(file, start, first)?);
         // A log may be smaller than the requested length.

@@ -139,6 +139,7 @@ impl Head {
         }
         head.resize(CHECK, 0);
         head.extend(u64::from(crc32c::crc32c(&head)).to_ne_bytes());
+        debug_assert_eq!(head.len() as u64, HEAD);
         Some(head)
     }
 
@@ -236,6 +237,7 @@ fn unfinished(path: &Path) -> PathBuf {
 /// # Errors
 /// The reason. No snapshot is left behind then.
 pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String> {
+    debug_assert!(head.parts.iter().all(|&bytes| bytes <= MAX_PART_BYTES));
     // A file under this name is an older snapshot of this server. It is replaced.
     discard(path)?;
     let name = unfinished(path);
@@ -265,6 +267,7 @@ fn fill(file: &File, head: &Head, parts: [&File; 2]) -> io::Result<u64> {
         Ok(())
     })?;
     let (table_at, end) = head.end();
+    debug_assert_eq!((to, to + table.len() as u64), (table_at, end));
     file.write_all_at(&table, table_at)?;
     let encoded = head.encode();
     let encoded =
@@ -346,6 +349,7 @@ impl Snapshot {
             put(part, at, block)?;
             from += length as u64;
         }
+        debug_assert_eq!(from, self.head.end().0);
         Ok(())
     }
 
