@@ -1,19 +1,20 @@
 //! Implementation of the command `bpe`: installs the buffer pool extension on a server, removes it, monitors it, and
 //! checks beforehand whether it will help.
 //!
-//! A *room* is a module at the top level of a crate, with its files. Rooms from the bottom up; a room imports only rooms with
-//! smaller numbers:
+//! A *room* is a module at the top level of a crate, with its files. A room imports only rooms below it.
 //!
-//! 1. [`support`]: errors, terminal, texts, files.
-//! 2. [`connect`]: a server's address, its proof of identity, its session and its process.
-//! 3. [`installation`]: the parts that an installation consists of.
-//! 4. [`observe`]: figures of a server; `bpe status` and `bpe top`.
-//! 5. [`change`]: one engine for every change of a server; the plans of `bpe enable` and `bpe disable`.
-//! 6. [`cluster`]: roles of several servers, rolling changes, readiness.
-//! 7. [`compare`]: `bpe compare`, serving and bypass in turn.
-//! 8. [`doctor`]: `bpe doctor`, checks before an installation.
-//! 9. [`console`]: `bpe console`, the web page.
-//! 10. [`commands`]: the command line, and the subcommands that are not in another room.
+//! | room | content |
+//! |---|---|
+//! | [`commands`] | the command line, and the subcommands that are not in another room |
+//! | [`console`] | `bpe console`, the web page |
+//! | [`doctor`] | `bpe doctor`, checks before an installation |
+//! | [`compare`] | `bpe compare`, serving and bypass in turn |
+//! | [`cluster`] | roles of several servers, rolling changes, readiness |
+//! | [`change`] | one engine for every change of a server; the plans of `bpe enable` and `bpe disable` |
+//! | [`observe`] | figures of a server; `bpe status` and `bpe top` |
+//! | [`installation`] | the parts that an installation consists of |
+//! | [`connect`] | a server's address, its proof of identity, its session and its process |
+//! | [`support`] | errors, terminal, texts, files |
 //!
 //! Each subcommand has `Args` (parsed by clap) and `run(Args) -> Result<ExitCode>`.
 //!

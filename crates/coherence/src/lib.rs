@@ -4,19 +4,20 @@
 //! library in a server has one core; each test creates another.
 //!
 //! # Rooms
-//! A *room* is a module at the top level of the crate, with its files. From bottom to top: a room imports only rooms with
-//! smaller numbers.
+//! A *room* is a module at the top level of the crate, with its files. A room imports only rooms below it.
 //!
-//! 1. [`testing`]: switches that tests use. A build for a server contains none of them.
-//! 2. [`platform`]: the operating system as a trait; locks, atomics and the clock, which the model checker replaces.
-//! 3. [`page`]: metadata in an InnoDB page: page number, LSN, checksum; fingerprint of a leaf page.
-//! 4. [`restart`]: the file records that outlive the process, and the proof that a file is unchanged.
-//! 5. [`switch`]: the mode that every hook reads first, announced requests, the active extension.
-//! 6. [`files`]: the data files, the descriptor table, the registry, and the effect of the table rules.
-//! 7. [`core`]: the value; page requests, requests in flight, damaged pages, the trace ring.
-//! 8. [`read_write`]: the order of steps of a read, of a write, and of every other change of a file.
-//! 9. [`async_io`]: the same for libaio, from submit to harvest.
-//! 10. [`control`]: switching on and off; background work: audit, comparison, loading.
+//! | room | content |
+//! |---|---|
+//! | [`control`] | switching on and off; background work: audit, comparison, loading |
+//! | [`async_io`] | reads and writes of libaio, from submit to harvest |
+//! | [`read_write`] | the order of steps of a read, of a write, and of every other change of a file |
+//! | [`core`] | the value `Core`; page requests, requests in flight, damaged pages, the trace ring |
+//! | [`files`] | the data files, the descriptor table, the registry, and the effect of the table rules |
+//! | [`switch`] | the mode that every hook reads first, announced requests, the active extension |
+//! | [`restart`] | the file records that outlive the process, and the proof that a file is unchanged |
+//! | [`page`] | metadata in an InnoDB page: page number, LSN, checksum; fingerprint of a leaf page |
+//! | [`platform`] | the operating system as a trait; locks, atomics and the clock, which the model checker replaces |
+//! | [`testing`] | switches that tests use. A build for a server contains none of them |
 //!
 //! `interleavings/`, beside `src/`, has the tests under the model checker.
 //!
@@ -46,7 +47,7 @@ pub use core::{page_request, trace};
 pub use files::file_rule;
 pub use page::{checksum, fingerprint, header};
 pub use platform::{os, sync};
-pub use restart::{manifest, outcomes, stamp};
+pub use restart::{manifest, outcomes, proof, stamp};
 #[cfg(debug_assertions)]
 pub use testing::canary;
 #[cfg(any(test, debug_assertions))]

@@ -92,6 +92,9 @@ const ROOMS_LEFT: &[&str] = &[
 /// Limit of rooms in a crate.
 const ROOMS: usize = 10;
 
+/// A crate with more rooms has a table of them in its head, from top to bottom.
+const ROOMS_UNLISTED: usize = 7;
+
 #[test]
 fn rooms_of_a_crate_import_one_way() {
     let mut found = Vec::new();
@@ -113,7 +116,7 @@ fn rooms_of_a_crate_import_one_way() {
             ));
         }
         let depth = |room: &Module| listed.iter().position(|name| name == &room[0]);
-        if !listed.is_empty() {
+        if !listed.is_empty() || rooms.len() > ROOMS_UNLISTED {
             problems.extend(unlisted.iter().map(|room| {
                 format!("{name}: the head of the crate does not list the room {room}")
             }));
@@ -138,31 +141,19 @@ fn rooms_of_a_crate_import_one_way() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Returns the rooms that the head of the crate lists, from top to bottom: a table does so, a numbered list is from bottom to
-/// top.
+/// Returns the rooms in the table of the crate's head, from top to bottom.
 fn listed_rooms(source: &Path) -> Vec<String> {
-    let root = ["lib.rs", "main.rs"].map(|name| source.join(name));
-    let text = root
+    let roots = ["lib.rs", "main.rs"].map(|name| source.join(name));
+    let text = roots
         .iter()
         .find_map(|path| std::fs::read_to_string(path).ok());
     let text = text.expect("the root of a crate");
     let head = text.lines().take_while(|line| line.starts_with("//!"));
-    let room = |rest: &str| Some(rest.strip_prefix("[`")?.split_once("`]")?.0.to_owned());
-    let (mut table, mut list) = (Vec::new(), Vec::new());
-    for line in head.map(|line| line.trim_start_matches("//!").trim()) {
-        let numbered = line
-            .split_once(". ")
-            .filter(|(number, _)| number.parse::<u8>().is_ok());
-        match (line.strip_prefix("| "), numbered) {
-            (Some(row), _) => table.extend(room(row)),
-            (None, Some((_, item))) => list.extend(room(item)),
-            (None, None) => (),
-        }
-    }
-    match table.is_empty() {
-        true => list.into_iter().rev().collect(),
-        false => table,
-    }
+    let room = |line: &str| {
+        let (room, _) = line.strip_prefix("//! | [`")?.split_once("`]")?;
+        Some(room.to_owned())
+    };
+    head.filter_map(room).collect()
 }
 
 /// Merges the files of each room into one module, and drops the root.

@@ -93,7 +93,7 @@ test("fixed words of the server are translated, also before a colon", () => {
 test("why something was not kept is told in the page's language", (t) => {
   const crates = join(WEB_FOLDER, "../crates");
   if (!existsSync(crates)) return t.skip("the plugin's source is not here");
-  const words = readFileSync(join(crates, "coherence/src/restart/manifest.rs"), "utf8").match(/fn text\(self\)[\s\S]*?\n {4}\}/)![0];
+  const words = readFileSync(join(crates, "coherence/src/restart/proof.rs"), "utf8").match(/fn text\(self\)[\s\S]*?\n {4}\}/)![0];
   const reasons = [...words.matchAll(/"([^"]+)"/g)].map((match) => match[1]!);
   assert.ok(reasons.length >= 3, "they are still found");
   for (const language of ["ja", "zh-TW"] as const) {

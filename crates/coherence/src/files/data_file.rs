@@ -6,7 +6,8 @@ use cache::{FileId, Group, MAX_PAGE, MIN_PAGE};
 
 use super::file_rule::FileRule;
 use crate::platform::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::restart::manifest::{Manifest, PersistedFile, Record};
+use crate::restart::manifest::{Manifest, Record};
+use crate::restart::proof::PersistedFile;
 use crate::switch::Switch;
 
 /// One started change in the counter of [`DataFile`]. Fewer changes than this are in flight at any time.

@@ -7,7 +7,7 @@ use super::data_file::DataFile;
 use super::registry::Files;
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::Ordering;
-use crate::restart::manifest::{PersistedFile, Recovery};
+use crate::restart::proof::{PersistedFile, Recovery};
 use crate::restart::stamp::FileIdentity;
 
 /// With more files than this, pages of each file are not counted.

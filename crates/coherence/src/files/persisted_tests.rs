@@ -9,7 +9,8 @@ use super::data_file::*;
 use super::registry::*;
 use crate::core::Core;
 use crate::platform::os::Os as _;
-use crate::restart::manifest::{Head, Manifest, Memory, Record, Recovery, Rejection};
+use crate::restart::manifest::{Head, Manifest, Memory, Record};
+use crate::restart::proof::{Recovery, Rejection};
 use crate::restart::stamp::{change_stamp, has_fraction};
 #[cfg(debug_assertions)]
 use crate::testing::canary::{noticed, remove_rule};

@@ -10,8 +10,8 @@ use super::descriptor_table::{DescriptorTable, Entry, FOUND, Slot, file_of};
 use super::file_rule::{FileRule, FileRules, RuleLookup};
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::restart::manifest::Rejection;
 use crate::restart::outcomes::Recoveries;
+use crate::restart::proof::Rejection;
 use crate::restart::stamp::{self, FileIdentity, FileStat, change_stamp};
 use crate::switch::Switch;
 

@@ -11,11 +11,9 @@
 //! Each field is one atomic word, initially zero. Their orders are `SeqCst`: after a death only the order of the instructions
 //! counts, not the view of another processor.
 
-use cache::FileId;
-
 use crate::platform::os::{FileSystem, Os, Stat};
 use crate::platform::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use crate::restart::stamp::{FileIdentity, VOID, change_stamp, has_fraction};
+use crate::restart::stamp::{FileIdentity, VOID, change_stamp};
 
 /// Step in which identities are announced. So no identity is assigned twice, whenever the process ends.
 const STEP: u64 = 4096;
@@ -37,21 +35,21 @@ pub struct Head {
     /// Identities from this one on were never assigned.
     ids: AtomicU64,
     /// The sign of life `L`: the coarse clock of the file systems, nanoseconds since 1970.
-    alive: AtomicI64,
+    pub(super) alive: AtomicI64,
     /// The uptime of the host at the last sign of life, nanoseconds.
-    since_boot: AtomicU64,
+    pub(super) since_boot: AtomicU64,
     /// The superblock of the data directory; 0: stamps prove nothing there.
-    superblock: AtomicU64,
+    pub(super) superblock: AtomicU64,
     /// The process has stopped cleanly: no change is in flight, and all data are durable.
-    stopped: AtomicU64,
+    pub(super) stopped: AtomicU64,
     /// The highest LSN of a written page.
     lsn: AtomicU64,
     /// The page size that the cache is laid out for, bytes.
     page: AtomicU64,
     /// The host's uptime when this process recovered another one's state, nanoseconds; 0: it has recovered none.
-    taken_over: AtomicU64,
+    pub(super) taken_over: AtomicU64,
     /// This process has ended itself because of an error.
-    crashed: AtomicU64,
+    pub(super) crashed: AtomicU64,
     /// The settings of the cache layout, and its result: bytes of memory, and of each device.
     settings: AtomicU64,
     memory: AtomicU64,
@@ -74,28 +72,28 @@ const CRASH_WINDOW: u64 = 600_000_000_000;
 #[derive(Debug, Default)]
 pub struct Record {
     /// 0: the record is free.
-    used: AtomicU64,
-    device: AtomicU64,
-    inode: AtomicU64,
+    pub(super) used: AtomicU64,
+    pub(super) device: AtomicU64,
+    pub(super) inode: AtomicU64,
     /// 0: unknown, as the next.
-    birth: AtomicU64,
-    superblock: AtomicU64,
+    pub(super) birth: AtomicU64,
+    pub(super) superblock: AtomicU64,
     subvolume: [AtomicU64; 2],
     /// The file's identity in the cache.
-    id: AtomicU64,
+    pub(super) id: AtomicU64,
     /// Lower half: page size, bytes. Upper half: the first page number.
-    shape: AtomicU64,
-    pages: AtomicU64,
+    pub(super) shape: AtomicU64,
+    pub(super) pages: AtomicU64,
     /// The stored stamp `r`; 0: none; [`VOID`]: a change was not tracked.
-    stamp: AtomicI64,
+    pub(super) stamp: AtomicI64,
     /// 1: written through the page cache since the last clean stop. Pages that the kernel has not written back may be lost.
-    buffered: AtomicU64,
+    pub(super) buffered: AtomicU64,
 }
 
 /// Access to the persisted state.
 #[derive(Debug)]
 pub struct Manifest {
-    head: &'static Head,
+    pub(super) head: &'static Head,
     records: &'static [Record],
     /// Number of usable records.
     room: AtomicUsize,
@@ -111,115 +109,13 @@ pub struct Memory {
     pub grow: fn(usize) -> bool,
 }
 
-/// Which proofs the records provide to a starting process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// Same boot of the host, and same mount of the data directory.
-    SameMount {
-        /// Stamps are fine ([`crate::restart::stamp`]).
-        has_fine_stamps: bool,
-    },
-    /// A snapshot of a clean stop. Device number and superblock of the data directory, then and now.
-    Image { device: (u64, u64), superblock: u64 },
-    /// No proof: the pages are only listed for the loader. Device number of the data directory, then and now, and the reason.
-    ListOnly {
-        device: (u64, u64),
-        superblock: u64,
-        why: Rejection,
-    },
-}
-
-/// Facts about the persisted state when a process starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The data directory's current device number and superblock.
-    pub device: u64,
-    pub superblock: u64,
-    /// The records are in memory, from this boot of the host and this mount of the data directory.
-    pub is_same_mount: bool,
-    /// The kernel has fine stamps.
-    pub has_fine_stamps: bool,
-    /// A snapshot was copied. Holds the data directory's device number when it was written. The flag is true if token and redo
-    /// log are those of the stop that wrote it.
-    pub image: Option<(u64, bool)>,
-}
-
-impl Found {
-    /// Which proofs the records provide.
-    pub fn recovery(&self) -> Recovery {
-        let (now, superblock) = (self.device, self.superblock);
-        match self.image {
-            None if self.is_same_mount => Recovery::SameMount {
-                has_fine_stamps: self.has_fine_stamps,
-            },
-            // No clean stop preceded the remount.
-            None => Recovery::ListOnly {
-                device: (now, now),
-                superblock,
-                why: Rejection::OtherMount,
-            },
-            Some((then, true)) => Recovery::Image {
-                device: (then, now),
-                superblock,
-            },
-            Some((then, false)) => Recovery::ListOnly {
-                device: (then, now),
-                superblock,
-                why: Rejection::NoProof,
-            },
-        }
-    }
-}
-
-/// Why the pages of a file are not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    Changed,
-    OtherFile,
-    OtherMount,
-    OtherSubvolume,
-    FileSystem,
-    WholeSeconds,
-    LastTick,
-    Untracked,
-    PageCache,
-    NoProof,
-}
-
-impl Rejection {
-    /// The human-readable reason.
-    pub fn text(self) -> &'static str {
-        match self {
-            Rejection::Changed => "it was changed while the server was down",
-            Rejection::OtherFile => "it is another file of the same number",
-            Rejection::OtherMount => {
-                "its file system was mounted again, and the server was not stopped cleanly before"
-            }
-            Rejection::OtherSubvolume => "its btrfs subvolume was replaced",
-            Rejection::FileSystem => "its file system has no change stamps that prove anything",
-            Rejection::WholeSeconds => "its file system keeps no fractions of a second",
-            Rejection::LastTick => {
-                "it was written right before the server ended, and this kernel has no fine stamps"
-            }
-            Rejection::Untracked => "a write to it was not tracked to its end",
-            Rejection::PageCache => "it was written without O_DIRECT, and the server was killed",
-            Rejection::NoProof => "InnoDB has run without the plugin since",
-        }
-    }
-
-    /// Whether the file still contains the pages that were cached, perhaps in another version.
-    pub fn keeps_pages(self) -> bool {
-        self != Rejection::OtherFile
-    }
-}
-
-fn set(word: &AtomicU64, value: u64) {
+pub(super) fn set(word: &AtomicU64, value: u64) {
     #[cfg(all(test, debug_assertions, not(checker)))]
     crate::testing::failpoint::may_die();
     word.store(value, Ordering::SeqCst);
 }
 
-fn get(word: &AtomicU64) -> u64 {
+pub(super) fn get(word: &AtomicU64) -> u64 {
     word.load(Ordering::SeqCst)
 }
 
@@ -269,7 +165,7 @@ impl Manifest {
         self.head
     }
 
-    fn known(&self) -> &'static [Record] {
+    pub(super) fn known(&self) -> &'static [Record] {
         &self.records[..self.room.load(Ordering::SeqCst)]
     }
 
@@ -452,34 +348,6 @@ impl Manifest {
     pub fn stop_cleanly(&self) {
         set(&self.head.stopped, 1);
     }
-
-    /// Recovers the persisted files. Returns the object number and the persisted state of each file.
-    pub fn recover(&self, os: &impl Os, by: Recovery) -> Vec<(u32, PersistedFile)> {
-        let was_killed = get(&self.head.stopped) == 0;
-        let alive = self.head.alive.load(Ordering::SeqCst);
-        let superblock = self.superblock();
-        match by {
-            Recovery::Image {
-                superblock: now, ..
-            }
-            | Recovery::ListOnly {
-                superblock: now, ..
-            } => self.be_on(now),
-            Recovery::SameMount { .. } => {}
-        }
-        let mut recovered = Vec::new();
-        for (owner, record) in (1..).zip(self.known()) {
-            match record.recover(by, superblock, alive, was_killed) {
-                Some(file) => recovered.push((owner, file)),
-                None => record.free(),
-            }
-        }
-        set(&self.head.stopped, 0);
-        self.note_life(os);
-        set(&self.head.crashed, 0);
-        set(&self.head.taken_over, get(&self.head.since_boot).max(1));
-        recovered
-    }
 }
 
 impl Record {
@@ -532,11 +400,11 @@ impl Record {
     }
 
     /// Whether a stamp of the file can prove anything.
-    fn is_provable(&self) -> bool {
+    pub(super) fn is_provable(&self) -> bool {
         get(&self.superblock) != 0 && get(&self.birth) != 0
     }
 
-    fn store_stamp(&self, stamp: i64) {
+    pub(super) fn store_stamp(&self, stamp: i64) {
         #[cfg(all(test, debug_assertions, not(checker)))]
         crate::testing::failpoint::may_die();
         self.stamp.store(stamp, Ordering::SeqCst);
@@ -574,7 +442,7 @@ impl Record {
         set(&self.buffered, 1);
     }
 
-    fn identity(&self) -> FileIdentity {
+    pub(super) fn identity(&self) -> FileIdentity {
         let known = |word: u64| Some(word).filter(|&word| word != 0);
         let subvolume =
             u128::from(get(&self.subvolume[0])) | u128::from(get(&self.subvolume[1])) << 64;
@@ -585,129 +453,6 @@ impl Record {
                 superblock,
                 subvolume,
             }),
-        }
-    }
-
-    /// Recovers the record for a starting process. `superblock`: of the previous data directory; `alive`: the last sign of life.
-    fn recover(
-        &self,
-        by: Recovery,
-        superblock: u64,
-        alive: i64,
-        was_killed: bool,
-    ) -> Option<PersistedFile> {
-        if get(&self.used) == 0 {
-            return None;
-        }
-        let was_killed = was_killed || get(&self.superblock) != superblock;
-        let mut rejection = None;
-        let has_fine_stamps = match by {
-            Recovery::SameMount { has_fine_stamps } => has_fine_stamps || canary!("tick-rule"),
-            Recovery::Image {
-                device,
-                superblock: now,
-            } => {
-                // Files on other file systems: their current device number is unknown, and the token does not cover them.
-                if get(&self.superblock) != superblock || get(&self.device) != device.0 {
-                    return None;
-                }
-                set(&self.device, device.1);
-                set(&self.superblock, now);
-                false
-            }
-            Recovery::ListOnly { device, why, .. } => {
-                if get(&self.device) == device.0 {
-                    set(&self.device, device.1);
-                }
-                rejection = Some(why);
-                true
-            }
-        };
-        let stamp = self.stamp.load(Ordering::SeqCst);
-        if !self.is_provable() {
-            rejection = rejection.or(Some(Rejection::FileSystem));
-        } else if stamp == 0 || stamp == VOID {
-            rejection = rejection.or(Some(Rejection::Untracked));
-        } else if !has_fraction(stamp) && !canary!("whole-seconds") {
-            rejection = rejection.or(Some(Rejection::WholeSeconds));
-        } else if !has_fine_stamps && stamp >= alive {
-            rejection = rejection.or(Some(Rejection::LastTick));
-        } else if was_killed && get(&self.buffered) != 0 && !canary!("page-cache") {
-            rejection = rejection.or(Some(Rejection::PageCache));
-        }
-        // A clean stop syncs only the file system of the data directory.
-        if !was_killed {
-            set(&self.buffered, 0);
-        }
-        if rejection.is_some() {
-            // Also for the process after this one, whether this one opens the file or not.
-            self.store_stamp(0);
-        }
-        let (shape, id) = (get(&self.shape), get(&self.id));
-        let file = PersistedFile {
-            identity: self.identity(),
-            id: FileId(id as u32),
-            page_size: shape as u32,
-            first_page: (shape >> 32) as u32,
-            pages: get(&self.pages),
-            stamp,
-            rejection,
-        };
-        // Without a page size no page of the file was cached.
-        (file.page_size != 0).then_some(file)
-    }
-}
-
-/// The persisted state of one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PersistedFile {
-    pub identity: FileIdentity,
-    pub id: FileId,
-    /// Page size, bytes.
-    pub page_size: u32,
-    /// The file's first page number.
-    pub first_page: u32,
-    /// Approximate number of its cached pages.
-    pub pages: u64,
-    stamp: i64,
-    /// Reason to reject the pages, independent of the file's current state.
-    rejection: Option<Rejection>,
-}
-
-impl PersistedFile {
-    /// Proves that the cached pages are those of the opened file.
-    ///
-    /// # Errors
-    /// The reason why they are not proven.
-    pub fn prove_file(&self, file: &FileIdentity, stat: &Stat) -> Result<(), Rejection> {
-        if canary!("inherit-blindly") {
-            return Ok(());
-        }
-        if self.identity.inode != file.inode || self.identity.birth != file.birth {
-            return Err(Rejection::OtherFile);
-        }
-        if let Some(rejection) = self.rejection {
-            return Err(rejection);
-        }
-        let (Some(then), Some(now)) = (self.identity.system, file.system) else {
-            return Err(Rejection::FileSystem);
-        };
-        if then.superblock != now.superblock && !canary!("superblock") {
-            return Err(Rejection::OtherMount);
-        }
-        if then.subvolume != now.subvolume && !canary!("subvolume") {
-            return Err(Rejection::OtherSubvolume);
-        }
-        let changed = change_stamp(stat);
-        let is_same = if canary!("stamp-order") {
-            changed <= self.stamp
-        } else {
-            changed == self.stamp
-        };
-        if is_same {
-            Ok(())
-        } else {
-            Err(Rejection::Changed)
         }
     }
 }

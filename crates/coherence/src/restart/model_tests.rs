@@ -19,7 +19,8 @@ use std::time::Duration;
 use crate::files::{Attach, DataFile, Files, Slot, empty_slot};
 use crate::platform::os::{Errno, FileSystem, Level, Os, Stat};
 use crate::platform::sync::{AtomicU64, JoinHandle, Ordering};
-use crate::restart::manifest::{Found, Head, Manifest, Memory, Record};
+use crate::restart::manifest::{Head, Manifest, Memory, Record};
+use crate::restart::proof::Found;
 use crate::testing::canary::{is_removed, noticed, remove_rule};
 use crate::testing::failpoint::{Death, die_in, may_die};
 

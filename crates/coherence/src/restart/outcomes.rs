@@ -6,7 +6,7 @@ use cache::FileId;
 
 use crate::platform::os::FileSystem;
 use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::restart::manifest::{PersistedFile, Rejection};
+use crate::restart::proof::{PersistedFile, Rejection};
 
 /// Maximum number of files whose reasons are kept.
 const MAX_REASONS: usize = 16;

@@ -7,8 +7,8 @@ use cache::{HistogramSnapshot, Statistics};
 use coherence::audit;
 use coherence::audit::suspended::Row;
 use coherence::files::DataFile;
-use coherence::manifest::Rejection;
 use coherence::os::Os as _;
+use coherence::proof::Rejection;
 use coherence::switch::Active;
 use serde_json::{Value, json};
 

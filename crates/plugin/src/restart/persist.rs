@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cache::{Extension, OwnerIdentity};
-use coherence::manifest::{Found, Recovery};
 use coherence::os::Os as _;
 use coherence::outcomes::Reasons;
+use coherence::proof::{Found, Recovery};
 
 use crate::intercept::untracked;
 use crate::platform::{CORE, Linux, identity, owned_files};
