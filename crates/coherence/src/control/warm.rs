@@ -285,4 +285,36 @@ mod tests {
             assert_eq!(page_size_of(flags), size, "{flags:#x}");
         }
     }
+
+    #[test]
+    fn each_outcome_has_one_count() {
+        use InsertOutcome::*;
+        let all = [
+            Some(Admitted),
+            Some(AlreadyCached),
+            Some(Rejected),
+            Some(StagingFull),
+            Some(Stale),
+            Some(Unsuitable),
+            None,
+        ];
+        let mut warmed = Warmed::default();
+        all.into_iter().for_each(|outcome| warmed.count(outcome));
+        let counts = |warmed: &Warmed| {
+            let Warmed {
+                admitted,
+                cached,
+                rejected,
+                postponed,
+                skipped,
+                ..
+            } = *warmed;
+            (admitted, cached, rejected, postponed, skipped)
+        };
+        assert_eq!(counts(&warmed), (1, 1, 1, 1, 3));
+        assert!(!warmed.is_limited);
+        warmed.count(Some(WriteLimit));
+        assert_eq!(counts(&warmed), (1, 1, 1, 2, 3));
+        assert!(warmed.is_limited);
+    }
 }
