@@ -513,6 +513,8 @@ impl InstanceState {
             let Some(slot) = victim else {
                 return evicted;
             };
+            // Evicting a staged page would leave its frame in the list.
+            debug_assert_ne!(self.directory.get(slot).kind, Kind::STAGED);
             self.evict_this(store, slot);
         }
         MAX_EVICTIONS
@@ -525,7 +527,6 @@ impl InstanceState {
 
     pub fn evict_this(&mut self, store: &Store, slot: Slot) {
         let entry = self.directory.remove(slot);
-        debug_assert_ne!(entry.kind, Kind::STAGED, "victims are on devices");
         #[cfg(test)]
         if store.canary.skip_counting_evictions() {
             self.directory.forget_one_gone();
