@@ -117,9 +117,7 @@ impl<O: Os> Core<O> {
         };
         debug_assert_ne!(completion, Completion::Unobserved);
         debug_assert!(!whole || pages == 1 && completion == Completion::Observed);
-        if completion != Completion::Unobserved {
-            file.end_change();
-        }
+        file.end_change();
         let ticket = self
             .switch()
             .generations()
