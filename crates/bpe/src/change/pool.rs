@@ -21,7 +21,9 @@ pub fn lower(pool: Pool, expected: u64) -> Result<Step, String> {
         "innodb_buffer_pool_size",
         human(pool.size),
         format!("about {}", human(lowered)),
-        format!("lowered by about {less} for the memory that the extension takes, at most 4 %"),
+        format!(
+            "lowered by at most about {less}: by the memory that the extension takes once it is on"
+        ),
     );
     Ok(Step::new("lower the buffer pool", vec![row], move |run| {
         carry_out(run, pool, expected)
@@ -75,9 +77,10 @@ fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure
         return run.record(|record| (record.pool_before, record.pool_after) = (None, None));
     }
     run.tell(format!(
-        "innodb_buffer_pool_size lowered from {} to {}",
+        "innodb_buffer_pool_size lowered from {} to {}: the extension takes {} now",
         human(pool.size),
-        human(reached)
+        human(reached),
+        human(used)
     ));
     undo(run, now);
     run.record(|record| record.lower(pool.size, reached))

@@ -31,7 +31,8 @@ mod warm;
     version,
     about = "A buffer pool extension on fast local disks for stock MySQL and MariaDB",
     after_help = "Exit codes: 0 done (status: active), 1 no (not active, refused, doctor found an \
-                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed and was undone.",
+                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed, and its changes were undone \
+                  or are named;\na comparison ended early.",
     disable_help_flag = true
 )]
 pub(crate) struct Cli {

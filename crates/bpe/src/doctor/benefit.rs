@@ -22,12 +22,9 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
     );
     let mut findings = Vec::new();
     if percent > MEMORY {
-        let most = largest_cache(pool.size, page_size);
         findings.push(
-            Finding::warn("memory", format!("{text}: more than 4 %")).advise(format!(
-                "a --size of at most {} stays within 4 %, or make the pool larger",
-                human(most)
-            )),
+            Finding::warn("memory", format!("{text}: more than 4 %"))
+                .advise(within_limit(pool.size, page_size)),
         );
     } else {
         findings.push(Finding::ok("memory", text));
@@ -36,7 +33,7 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
         Some(lowered) => findings.push(Finding::ok(
             "pool",
             format!(
-                "`bpe enable` lowers innodb_buffer_pool_size from {} to {}",
+                "`bpe enable` lowers innodb_buffer_pool_size from {} to about {}",
                 human(pool.size),
                 human(lowered)
             ),
@@ -61,6 +58,20 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
         }
     }
     Ok(findings)
+}
+
+/// Advice on keeping the memory within the limit for a pool of `pool` bytes.
+fn within_limit(pool: u64, page_size: u64) -> String {
+    match largest_cache(pool, page_size) {
+        0 => format!(
+            "no cache stays within 4 % of a pool of {}: make the pool larger",
+            human(pool)
+        ),
+        most => format!(
+            "a --size of at most {} stays within 4 %, or make the pool larger",
+            human(most)
+        ),
+    }
 }
 
 /// Whether the data exceeds the pool, and the server reads pages at all.
@@ -136,14 +147,13 @@ fn size_of_data(data: u64, pool: u64, size: u64) -> Finding {
 
 fn reading(reads: f64, requests: f64, seconds: f64) -> Finding {
     let rate = reads / seconds.max(1.0);
-    let misses = if requests > 0.0 {
-        reads * 100.0 / requests
-    } else {
-        0.0
+    let share = match reads * 100.0 / requests.max(1.0) {
+        // Read-ahead reads pages without a request.
+        percent if percent > 100.0 => "more pages than were asked for (read-ahead)".to_owned(),
+        percent => format!("{percent:.2} % of the pages asked for"),
     };
     let text = format!(
-        "InnoDB has read {rate:.1} pages a second from its files since the server's start, \
-         {misses:.2} % of the pages asked for"
+        "InnoDB has read {rate:.1} pages a second from its files since the server's start, {share}"
     );
     // Just after its start, a server has read nothing yet, or everything.
     if seconds > 600.0 && rate < IDLE {
@@ -171,6 +181,29 @@ mod tests {
             size_of_data(20 * GIB, 2 * GIB, 30 * GIB)
                 .text
                 .contains("all of")
+        );
+    }
+
+    #[test]
+    fn small_pool_has_no_cache_within_the_limit() {
+        assert_eq!(
+            within_limit(96 << 20, 16 << 10),
+            "no cache stays within 4 % of a pool of 96 MiB: make the pool larger"
+        );
+        assert!(within_limit(GIB, 16 << 10).starts_with("a --size of at most "));
+    }
+
+    #[test]
+    fn read_ahead_is_no_share_of_requests() {
+        let ahead = reading(19_715.0, 10_000.0, 60.0).text;
+        assert!(
+            ahead.ends_with(", more pages than were asked for (read-ahead)"),
+            "{ahead}"
+        );
+        let usual = reading(1250.0, 10_000.0, 60.0).text;
+        assert!(
+            usual.ends_with(", 12.50 % of the pages asked for"),
+            "{usual}"
         );
     }
 

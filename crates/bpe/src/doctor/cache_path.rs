@@ -202,8 +202,8 @@ fn another_disk(folder: &Path, data: &Path, path: &Path) -> Option<Finding> {
         Finding::warn(
             "disks",
             format!(
-                "{} is on the file system of the data directory: pages would be read from the same \
-                 disk, only from another place",
+                "{} is on the file system of the data directory, so the cache would be on the same \
+                 disk as the data",
                 path.display()
             ),
         )

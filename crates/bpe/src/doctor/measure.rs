@@ -25,6 +25,8 @@ const FILES: usize = 64;
 /// Less data would measure the disk's own cache.
 const MIN_DATA: u64 = 64 << 20;
 const TEST_FILE: u64 = 256 << 20;
+/// End of a finding about a slower cache disk.
+pub const SLOWER: &str = "it is slower, so a cache would do harm";
 /// Minimum ratio of cache disk speed to data disk speed.
 const CLEARLY: f64 = 2.0;
 
@@ -102,7 +104,7 @@ pub fn cache_disk(
     findings
 }
 
-fn compare(cache: &Speed, data: &Speed) -> Finding {
+pub fn compare(cache: &Speed, data: &Speed) -> Finding {
     let latency = data.latency.as_secs_f64() / cache.latency.as_secs_f64().max(1e-9);
     let rate = cache.rate / data.rate.max(1e-9);
     let text = format!(
@@ -110,11 +112,8 @@ fn compare(cache: &Speed, data: &Speed) -> Finding {
          as the data disk"
     );
     if latency < 1.0 && rate < 1.0 {
-        return Finding::warn(
-            "speed",
-            format!("{text}: it is slower, so a cache would do harm"),
-        )
-        .advise("choose another disk: a local NVMe");
+        return Finding::warn("speed", format!("{text}: {SLOWER}"))
+            .advise("choose another disk: a local NVMe");
     }
     if latency < CLEARLY && rate < CLEARLY {
         return Finding::warn("speed", format!("{text}: not clearly faster"))

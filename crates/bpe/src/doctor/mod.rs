@@ -158,13 +158,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(Level::Fail), _) => Exit::No,
         _ => Exit::Ok,
     };
-    let verdict = match worst {
+    conclude(&doctor, worst, verdict(&doctor.findings), args.json);
+    Ok(exit.into())
+}
+
+/// The last line: the worst of the findings in words.
+fn verdict(findings: &[Finding]) -> &'static str {
+    let predicts_harm = |finding: &Finding| finding.text.ends_with(measure::SLOWER);
+    match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Fail) => WILL_NOT_WORK,
+        _ if findings.iter().any(predicts_harm) => {
+            "It would work, but do harm: choose another disk."
+        }
         Some(Level::Warn) => "It will work; read the warnings first.",
         _ => "It will work.",
-    };
-    conclude(&doctor, worst, verdict, args.json);
-    Ok(exit.into())
+    }
 }
 
 fn size_in_bytes(
@@ -287,5 +295,27 @@ fn conclude(doctor: &Doctor, worst: Option<Level>, verdict: &str, as_json: bool)
         terminal::say_json(&json!({ "works": works, "verdict": verdict, "findings": findings }));
     } else {
         say!("{}", doctor.paint.bold(verdict));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_names_harm_of_a_slower_disk() {
+        let speed = |milliseconds, rate| measure::Speed {
+            latency: Duration::from_millis(milliseconds),
+            rate,
+        };
+        let slower = measure::compare(&speed(9, 100.0), &speed(1, 5000.0));
+        let hint = Finding::warn("gain", "there is little to save");
+        assert_eq!(
+            verdict(&[hint.clone(), slower.clone()]),
+            "It would work, but do harm: choose another disk."
+        );
+        assert_eq!(verdict(&[hint]), "It will work; read the warnings first.");
+        assert_eq!(verdict(&[slower, Finding::fail("path", "")]), WILL_NOT_WORK);
+        assert_eq!(verdict(&[]), "It will work.");
     }
 }

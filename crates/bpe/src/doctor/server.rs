@@ -3,6 +3,7 @@
 use interface::{Verdict, Way};
 
 use super::finding::Finding;
+use crate::change::enable::snippet_folder;
 use crate::compare::{TIMEOUT, timeout_in_force};
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server, Support, support};
@@ -146,21 +147,21 @@ pub fn load_modes(server: &mut Server, process: &Process) -> Vec<Finding> {
         Flavour::MariaDb => "plugin_load_add",
         Flavour::MySql => "early-plugin-load",
     };
-    findings.push(match options.snippet_folder() {
-        Some(folder) => Finding::ok(
+    findings.push(match snippet_folder(process, &options) {
+        Ok(folder) => Finding::ok(
             "loading",
             format!(
                 "at once on the running server; from its next start before InnoDB, by {early} in {}",
                 folder.display()
             ),
         ),
-        None => Finding::warn(
+        Err(why) => Finding::warn(
             "loading",
-            "the server's option files include no folder, so nothing can be made permanent for you",
+            format!("{why}, so nothing can be made permanent for you"),
         )
         .advise(format!(
-            "add an !includedir line to its option file, or write {early} there by hand as \
-             `bpe enable` says"
+            "give it an option file of root's with an !includedir line, or write {early} there by hand \
+             as `bpe enable` says"
         )),
     });
     let left_out = options.early_plugins_left_out().join(", ");

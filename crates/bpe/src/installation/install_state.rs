@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::connect::process::Process;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
-use crate::support::files::Directory;
+use crate::support::files::{Directory, split};
 
 /// Root's directory of records.
 const ROOT_DIRECTORY: &str = "/var/lib/innodb-bpe";
@@ -144,7 +144,7 @@ impl StateFile {
         }
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
 
@@ -186,6 +186,7 @@ impl StateFile {
             .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
     }
 
+    /// Removes the record, and root's directory of records if it is empty then. Users may have made other directories.
     pub fn remove(&self) -> Result<(), String> {
         self.open()
             .and_then(|folder| match folder {
@@ -197,7 +198,13 @@ impl StateFile {
                     "cannot remove the record {}: {error}",
                     self.path().display()
                 )
-            })
+            })?;
+        if self.folder == Path::new(ROOT_DIRECTORY) {
+            // It stays if it contains records of other servers.
+            let _ = split(&self.folder)
+                .and_then(|(above, name)| Directory::open(above)?.remove_directory(name));
+        }
+        Ok(())
     }
 }
 

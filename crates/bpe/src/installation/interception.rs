@@ -12,6 +12,10 @@ use crate::connect::state::state;
 use crate::support::elf::Symbols;
 use crate::support::failure::Failure;
 
+/// What a plugin that was loaded on a running server does not do for io_uring.
+pub const UNTRACKED: &str =
+    "asynchronous reads are neither served nor counted until the server's next start";
+
 /// The verdict on a server.
 pub enum Answer {
     /// The hooks see all of its calls.

@@ -49,14 +49,15 @@ impl Sentence {
         }
     }
 
-    /// The figures of the sentence, as `name value, ...`.
-    pub fn origin(&self) -> String {
-        let pair = |(name, value): (&&str, &Value)| match value.as_f64() {
-            Some(number) => format!("{name} {}", trimmed(number)),
-            None => format!("{name} {}", value.as_str().unwrap_or_default()),
+    /// The figures of the sentence, as `name value, ...`, without texts, which the sentence quotes in full; `None` if there
+    /// are none.
+    pub fn origin(&self) -> Option<String> {
+        let pair = |(name, value): (&&str, &Value)| {
+            let number = value.as_f64()?;
+            Some(format!("{name} {}", trimmed(number)))
         };
-        let pairs: Vec<_> = self.values.iter().map(pair).collect();
-        pairs.join(", ")
+        let pairs: Vec<_> = self.values.iter().filter_map(pair).collect();
+        (!pairs.is_empty()).then(|| pairs.join(", "))
     }
 }
 
@@ -127,6 +128,8 @@ mod tests {
             &[("errors", json!(1200)), ("path", json!("/mnt"))],
         );
         assert_eq!(sentence.text, "/mnt: 1,200 errors");
-        assert_eq!(sentence.origin(), "errors 1200, path /mnt");
+        assert_eq!(sentence.origin().as_deref(), Some("errors 1200"));
+        let named = Sentence::new("k", Level::Note, "{path}", &[("path", json!("/mnt"))]);
+        assert_eq!(named.origin(), None);
     }
 }

@@ -327,6 +327,23 @@ fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
         || PLUGIN_DIRS.into_iter().any(is_it)
 }
 
+/// The directory for a snippet. The error is the reason why `enable` writes none.
+pub fn snippet_folder<'a>(
+    process: &Process,
+    options: &'a ServerOptions,
+) -> Result<&'a Path, String> {
+    if let Some(why) = of_others(process, options) {
+        return Err(why);
+    }
+    if let Some(suffix) = &options.suffix {
+        return Err(format!(
+            "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
+        ));
+    }
+    let folder = options.snippet_folder();
+    folder.ok_or_else(|| "the server's option files include no folder".to_owned())
+}
+
 /// Determines where to write a snippet, and what would override it.
 pub fn permanence(
     server: &Server,
@@ -351,26 +368,7 @@ pub fn permanence(
             "{dropped} will not be loaded early any more, as the server's own option files do not name it now"
         ));
     }
-    // If two files set it, the later one wins.
-    let file = || {
-        let sets = options.file_of("early_plugin_load").map(Path::to_owned);
-        sets.or_else(|| options.files.files.first().cloned())
-    };
-    if let (Some(suffix), None) = (&options.suffix, &locations.conf_dir) {
-        let why = format!(
-            "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
-        );
-        let suffix = Some(suffix.clone());
-        return by_hand(
-            why,
-            early_load,
-            ByHand {
-                file: file(),
-                suffix,
-            },
-        );
-    }
-    let folder = match (&locations.conf_dir, options.snippet_folder()) {
+    let folder = match (&locations.conf_dir, snippet_folder(process, &options)) {
         (Some(folder), _) => {
             if !options.reads(folder) {
                 notes.push(format!(
@@ -380,17 +378,16 @@ pub fn permanence(
             }
             folder.clone()
         }
-        (None, Some(folder)) => folder.to_path_buf(),
-        (None, None) => {
-            let (why, suffix) = ("the server's option files include no folder", None);
-            return by_hand(
-                why.to_owned(),
-                early_load,
-                ByHand {
-                    file: file(),
-                    suffix,
-                },
-            );
+        (None, Ok(folder)) => folder.to_path_buf(),
+        (None, Err(why)) => {
+            // If two files set it, the later one wins.
+            let sets = options.file_of("early_plugin_load");
+            let file = sets.or(options.files.files.first().map(PathBuf::as_path));
+            let place = ByHand {
+                file: file.map(Path::to_owned),
+                suffix: options.suffix.clone(),
+            };
+            return by_hand(why, early_load, place);
         }
     };
     let path = folder.join(SNIPPET);

@@ -19,7 +19,7 @@ mod options;
 mod plan;
 mod steps;
 
-pub use checks::check_paths;
+pub use checks::{check_paths, snippet_folder};
 pub use facts::persisted;
 pub use options::{DesiredOptions, Locations, Request};
 

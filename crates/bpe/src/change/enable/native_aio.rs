@@ -5,6 +5,7 @@
 
 use super::checks::{self, Permanence};
 use super::options::Locations;
+use super::steps;
 use crate::change::{Kind, Plan, Row, Step, title};
 use crate::connect::process::Process;
 use crate::connect::server::Server;
@@ -38,6 +39,7 @@ pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>,
     let place = StateFile::of(server, Some(&process), locations.state_dir.as_deref())?;
     let name = title(server, Some(&process));
     let record = place.read()?;
+    let new_record = record.is_none().then(|| steps::record_row(&place.path()));
     let mut plan = Plan::new(Kind::Install, name.clone()).with_record(place, record);
     plan.nothing = format!("{} says {OPTION} = OFF already. {NEXT}", path.display());
     plan.notes = vec![
@@ -59,7 +61,8 @@ pub fn offer(server: &mut Server, locations: &Locations) -> Result<Option<Plan>,
         path.display().to_string(),
         format!("{OPTION} = OFF from the server's next start on"),
     );
-    plan.add(Step::new("write the option file", vec![row], move |run| {
+    let rows = new_record.into_iter().chain([row]).collect();
+    plan.add(Step::new("write the option file", rows, move |run| {
         run.record(|record| {
             if record.server.is_empty() {
                 record.server = name;

@@ -49,7 +49,9 @@ pub fn make(
     let process = Process::find(server);
     let known = process.as_ref().ok();
     let place = StateFile::of(server, known, locations.state_dir.as_deref())?;
-    let mut record = place.read()?.unwrap_or_default();
+    let recorded = place.read()?;
+    let new_record = recorded.is_none().then(|| place.path());
+    let mut record = recorded.unwrap_or_default();
     let seen = record.clone();
     let desired = desired.with_bytes(server, known, &record, &mut notes)?;
     let desired = &desired.with_tables(server)?;
@@ -169,7 +171,7 @@ pub fn make(
         return Ok(plan);
     }
     let facts = Arc::new(facts);
-    plan.add(steps::note_record(lift_read_only));
+    plan.add(steps::note_record(new_record, lift_read_only));
     for folder in folders {
         plan.add(steps::folder(&facts, folder));
     }

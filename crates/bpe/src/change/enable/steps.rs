@@ -13,7 +13,7 @@ use crate::change::{OPTION_LINE, Row, Run, Step, views};
 use crate::connect::plain;
 use crate::connect::server::{Flavour, Server};
 use crate::connect::state::wait_until_active;
-use crate::installation::library;
+use crate::installation::{interception, library};
 use crate::support::failure::Failure;
 use crate::support::quote::{sql_text, sql_value};
 
@@ -24,10 +24,17 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-pub fn note_record(lift_read_only: bool) -> Step {
+/// The row about a new record with this path.
+pub fn record_row(path: &Path) -> Row {
+    Row::new("record", "", shown(path), "for `bpe disable`")
+}
+
+/// `record`: the path of a record that does not exist yet.
+pub fn note_record(record: Option<PathBuf>, lift_read_only: bool) -> Step {
     let why = "it forbids changes of plugins";
     let row = || Row::new("super_read_only", "ON", "OFF for a moment", why);
-    let rows = lift_read_only.then(row).into_iter().collect();
+    let record = record.as_deref().map(record_row);
+    let rows = record.into_iter().chain(lift_read_only.then(row)).collect();
     Step::new("note what is there now", rows, |run| {
         run.maintain()?;
         run.record(|_| ())
@@ -356,9 +363,28 @@ pub fn conclude(facts: &Facts, run: &mut Run<'_>) -> Result<(), Failure> {
     let mode = status.get("bpe_load_mode").map_or("", String::as_str);
     run.say("Enabled. `bpe status` shows its figures.");
     if mode == "runtime" && run.server.is_mariadb() {
-        run.say(
-            "Loaded on the running server: if it uses io_uring, only synchronous reads are served until its next start.",
-        );
+        let process = facts.process.as_ref();
+        let opening = match process.and_then(interception::uses_io_uring) {
+            Some(true) => "The server uses io_uring:",
+            Some(false) => return Ok(()),
+            None => "If the server uses io_uring,",
+        };
+        run.say(format!("{opening} {}.", interception::UNTRACKED));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_lists_only_a_new_record() {
+        let rows = |record| note_record(record, false).rows;
+        assert_eq!(
+            rows(Some("/var/lib/innodb-bpe/1.json".into()))[0].to_string(),
+            "record: /var/lib/innodb-bpe/1.json (for `bpe disable`)"
+        );
+        assert!(rows(None).is_empty());
+    }
 }

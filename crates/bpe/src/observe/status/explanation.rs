@@ -83,7 +83,7 @@ impl Explanation {
             for (number, line) in lines(&sentence.text, 2).iter().enumerate() {
                 let _ = writeln!(out, "{} {line}", if number == 0 { &mark } else { " " });
             }
-            for line in lines(&sentence.origin(), 4) {
+            for line in sentence.origin().iter().flat_map(|text| lines(text, 4)) {
                 let _ = writeln!(out, "    {}", paint.dim(&line));
             }
         }

@@ -142,6 +142,23 @@ mod tests {
     }
 
     #[test]
+    fn page_names_reads_that_io_uring_hides() {
+        let mut snapshot = active();
+        for (mode, async_mode, hides) in [
+            ("runtime", "io_uring", true),
+            ("runtime", "libaio", false),
+            ("early", "libaio", false),
+        ] {
+            snapshot.status.extend(map(&[
+                ("bpe_load_mode", mode),
+                ("bpe_async_mode", async_mode),
+            ]));
+            let text = snapshot.text(plain());
+            assert_eq!(text.contains("neither served nor counted"), hides, "{text}");
+        }
+    }
+
+    #[test]
     fn page_names_missing_privilege() {
         let mut snapshot = active();
         assert!(!snapshot.text(plain()).contains("PROCESS"));

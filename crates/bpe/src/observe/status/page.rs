@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::snapshot::Snapshot;
 use crate::connect::report;
+use crate::installation::interception::UNTRACKED;
 use crate::observe::persisted::Persisted;
 use crate::support::size::human;
 use crate::support::terminal::{Paint, grouped, microseconds};
@@ -56,6 +57,11 @@ impl Snapshot {
                 Untrusted::new(self.text_of("bpe_async_mode"))
             ),
         );
+        if self.text_of("bpe_load_mode") == "runtime"
+            && self.text_of("bpe_async_mode") == "io_uring"
+        {
+            line("", paint.yellow(UNTRACKED));
+        }
         let size = self.variable("bpe_size").parse().unwrap_or(0);
         line(
             "Cache",

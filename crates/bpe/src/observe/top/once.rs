@@ -52,7 +52,7 @@ pub fn text(state: &TopState) -> io::Result<String> {
                         .count()
                         .div_ceil(width.saturating_sub(12).max(1))
                 };
-                lines(&sentence.text) + lines(&sentence.origin()) + 2
+                lines(&sentence.text) + sentence.origin().map_or(0, |text| lines(&text)) + 2
             })
             .sum(),
         Table::None | Table::Missing(_) | Table::Persisted(_) => OVERVIEW,

@@ -163,7 +163,8 @@ fn explanation(frame: &mut Frame<'_>, area: Rect, sentences: &[Sentence], scroll
             Span::styled(mark, coloured(color).add_modifier(Modifier::BOLD)),
             Span::raw(one_line(&sentence.text)),
         ]));
-        lines.push(Line::styled(format!("  {}", sentence.origin()), dim()));
+        let origin = sentence.origin();
+        lines.extend(origin.map(|text| Line::styled(format!("  {text}"), dim())));
     }
     let text = Paragraph::new(lines).wrap(Wrap { trim: false });
     frame.render_widget(text, area);
