@@ -9,12 +9,9 @@ use serde::Serialize;
 
 use super::probe::NodeState;
 use crate::connect::state::is_on;
-use crate::observe::{Figures, Observer};
+use crate::observe::{Figures, Observer, are_piled_up};
 use crate::support::failure::Failure;
 
-/// Running threads below which nothing counts as piled up, and the factor over the previous number. Same as in `bpe compare`.
-const MIN_THREADS: f64 = 8.0;
-const MAX_THREAD_RATIO: f64 = 2.0;
 /// Minimum number of reads for a latency.
 const MIN_READS: f64 = 200.0;
 /// Factor over the previous latency.
@@ -117,7 +114,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
         );
     }
     let (threads, usual) = (after.threads_running, before.threads_running);
-    if threads >= MIN_THREADS && threads > MAX_THREAD_RATIO * usual {
+    if are_piled_up(threads, usual) {
         return worse(
             "threads",
             format!("{threads:.0} threads run at a time, {usual:.0} before"),

@@ -1,13 +1,10 @@
 //! Ends a comparison when bypass degrades the server too much. Judged each second, over the last two.
 
 use super::statistics::median;
+use crate::observe::are_piled_up;
 
 /// Number of serving slices that the baseline is computed from.
 const REMEMBERED: usize = 3;
-/// Running threads below which nothing counts as piled up.
-const MIN_THREADS: f64 = 8.0;
-/// Factor over the running threads while serving.
-const MAX_THREAD_RATIO: f64 = 2.0;
 /// Random variation of a statement count, in standard deviations.
 const BY_CHANCE: f64 = 3.0;
 
@@ -73,10 +70,9 @@ impl Limit {
         let done = one.statements_per_s * one.seconds + two.statements_per_s * two.seconds;
         let too_few =
             done < expected * self.percent / 100.0 && expected - done > BY_CHANCE * expected.sqrt();
-        let piled_up = [one, two].iter().all(|second| {
-            second.threads_running >= MIN_THREADS
-                && second.threads_running > MAX_THREAD_RATIO * usual.threads_running
-        });
+        let piled_up = [one, two]
+            .iter()
+            .all(|second| are_piled_up(second.threads_running, usual.threads_running));
         (too_few || piled_up).then(|| Hurt {
             percent: if expected > 0.0 {
                 done * 100.0 / expected

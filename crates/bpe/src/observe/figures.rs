@@ -199,6 +199,16 @@ fn latency_between(before: &Sample, now: &Sample) -> [Option<Quantiles>; 2] {
     [cache.since(old_cache), data.since(old_data)].map(|of| of.quantiles())
 }
 
+/// Running threads below which nothing counts as piled up.
+const MIN_THREADS: f64 = 8.0;
+/// Factor over the usual number of running threads.
+const MAX_THREAD_RATIO: f64 = 2.0;
+
+/// Whether running threads have piled up, compared with their usual number.
+pub fn are_piled_up(threads: f64, usual: f64) -> bool {
+    threads >= MIN_THREADS && threads > MAX_THREAD_RATIO * usual
+}
+
 #[cfg(test)]
 pub mod tests {
     use std::time::{Duration, Instant};

@@ -26,7 +26,7 @@ mod waits;
 
 #[cfg(test)]
 pub use figures::tests as figures_tests;
-pub use figures::{Figures, percent};
+pub use figures::{Figures, are_piled_up, percent};
 pub use histogram::Quantiles;
 pub use sample::Sample;
 pub use sentence::{Level, Sentence};
