@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use coherence::switch::Bypass;
 use interface::untrusted::refuse_controls;
@@ -488,6 +488,62 @@ unsafe extern "C" fn check_report(
         Ok(())
     });
     if has_error { REFUSED } else { answer }
+}
+
+/// The server's own function that assigns a text to `bpe_report`; null before [`guard_report`].
+static ASSIGN_REPORT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Puts [`update_report`] before the function that the server entered into the row of `bpe_report`.
+///
+/// # Safety
+/// Only the plugin's initialisation may call this: the server has registered the row, and the variable cannot be set yet.
+pub unsafe fn guard_report() {
+    let row = ROWS.get().cast::<SystemVariable>();
+    // SAFETY: the last row is that of `bpe_report`. The caller promises that no other thread uses it.
+    unsafe {
+        let row = &mut *row.add(VARIABLES_COUNT - 1);
+        match row.update {
+            Some(own) if own as usize != update_report as *const () as usize => {
+                ASSIGN_REPORT.store(own as *mut c_void, Ordering::SeqCst);
+                row.update = Some(update_report);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Assigns the report to the session. The global value stays empty: every account can read it, and new sessions copy it.
+unsafe extern "C" fn update_report(
+    thd: *mut c_void,
+    variable: *mut SystemVariable,
+    target: *mut c_void,
+    save: *const c_void,
+) {
+    type Resolve = unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void;
+    callback(|| {
+        // SAFETY: the server passes its row with the fields of a session variable: after the callbacks the offset of the
+        // value, the default, and the function that finds the value, the global one for no session. `save` holds a pointer
+        // to a text in memory of the server that only this assignment uses, or to the default, which is null.
+        unsafe {
+            let offset = (&raw const (*variable).value).cast::<c_int>().read();
+            let resolve = std::mem::transmute::<u64, Option<Resolve>>((*variable).words[1]);
+            let text = *save.cast::<*mut c_char>();
+            let is_global = resolve.is_none_or(|of| of(std::ptr::null_mut(), offset) == target);
+            if is_global && !text.is_null() && *text != 0 {
+                *text = 0;
+                messages::warning(
+                    thd,
+                    "bpe_report keeps reports in SESSION only: the global value stays empty",
+                );
+            }
+            let assign = ASSIGN_REPORT.load(Ordering::SeqCst);
+            if !assign.is_null() {
+                let assign: Update = std::mem::transmute(assign);
+                assign(thd, variable, target, save);
+            }
+        }
+        Ok(())
+    });
 }
 
 /// Assigns the checked text, or the default.
