@@ -144,7 +144,7 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
     row(
         &variables::SIZE,
         Some(check_size),
-        Some(update_number),
+        Some(update_size),
         VALUES.size.as_ptr().cast(),
     ),
     row(
@@ -329,7 +329,7 @@ unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
 
 fn warn_all(thd: *mut c_void, warnings: &[String]) {
     for warning in warnings {
-        // SAFETY: only check callbacks call this, with the session they were given.
+        // SAFETY: only callbacks of variables call this, with the session they were given.
         unsafe { messages::warning(thd, warning) };
     }
 }
@@ -546,16 +546,52 @@ unsafe extern "C" fn update_report(
     });
 }
 
+/// Whether a variable keeps its value: neither server checks `= DEFAULT`, and without path or size the cache would be dropped.
+fn keeps(thd: *mut c_void, of: &Variable, is_default: bool) -> bool {
+    // The server holds its lock of all global variables here, so the controller's lock, which a switch may hold for long, is not taken.
+    let keeps = is_default && VALUES.enabled.load(Ordering::SeqCst) != 0;
+    if keeps {
+        let warning = format!(
+            "{} cannot be emptied while bpe_enabled is ON; it keeps its value",
+            of.name
+        );
+        warn_all(thd, &[warning]);
+    }
+    keeps
+}
+
 /// Assigns the checked text, or the default.
 unsafe extern "C" fn update_path(
-    _thd: *mut c_void,
+    thd: *mut c_void,
     _variable: *mut SystemVariable,
     _target: *mut c_void,
     save: *const c_void,
 ) {
     callback(|| {
         // SAFETY: `save` holds a pointer to a string, or null.
-        unsafe { settings::set_path(*save.cast::<*const c_char>()) };
+        unsafe {
+            let text = *save.cast::<*const c_char>();
+            if !keeps(thd, &variables::PATH, text.is_null() || *text == 0) {
+                settings::set_path(text);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Assigns the checked size, or the default.
+unsafe extern "C" fn update_size(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: `save` holds a 64-bit number.
+        let new = unsafe { *save.cast::<u64>() };
+        if !keeps(thd, &variables::SIZE, new == 0) {
+            VALUES.size.store(new, Ordering::SeqCst);
+        }
         Ok(())
     });
 }
