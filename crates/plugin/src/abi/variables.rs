@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use coherence::switch::Bypass;
 use interface::untrusted::refuse_controls;
@@ -490,10 +490,8 @@ unsafe extern "C" fn check_report(
     if has_error { REFUSED } else { answer }
 }
 
-/// The server's own function that assigns a text to `bpe_report`; null before [`guard_report`].
-static ASSIGN_REPORT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Puts [`update_report`] before the function that the server entered into the row of `bpe_report`.
+/// Puts [`update_report`] before the function that the server entered into the row of `bpe_report`. The third word of the row,
+/// which a session variable does not use, keeps that function.
 ///
 /// # Safety
 /// Only the plugin's initialisation may call this: the server has registered the row, and the variable cannot be set yet.
@@ -504,7 +502,7 @@ pub unsafe fn guard_report() {
         let row = &mut *row.add(VARIABLES_COUNT - 1);
         match row.update {
             Some(own) if own as usize != update_report as *const () as usize => {
-                ASSIGN_REPORT.store(own as *mut c_void, Ordering::SeqCst);
+                row.words[2] = own as usize as u64;
                 row.update = Some(update_report);
             }
             _ => {}
@@ -536,9 +534,7 @@ unsafe extern "C" fn update_report(
                     "bpe_report keeps reports in SESSION only: the global value stays empty",
                 );
             }
-            let assign = ASSIGN_REPORT.load(Ordering::SeqCst);
-            if !assign.is_null() {
-                let assign: Update = std::mem::transmute(assign);
+            if let Some(assign) = std::mem::transmute::<u64, Option<Update>>((*variable).words[2]) {
                 assign(thd, variable, target, save);
             }
         }
