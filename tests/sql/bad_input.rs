@@ -517,6 +517,15 @@ fn values(place: &Place) -> Outcome {
     let long = format!("SET GLOBAL bpe_path = '/{}'", "x".repeat(5000));
     sql::refusal(&server, &long)?;
     then_it_works(place, &server)?;
+    // Neither server checks DEFAULT. The cache stays, and the variables keep their values.
+    for name in ["bpe_path", "bpe_size"] {
+        let query = format!("SELECT @@GLOBAL.{name}");
+        let before = server.value(&query)?;
+        server.sql(&format!("SET GLOBAL {name} = DEFAULT"))?;
+        ensure!(server.value(&query)? == before, "{name} lost {before:?}");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    sql::expect_state(&server, "active")?;
     server.stop()?;
     Ok(())
 }

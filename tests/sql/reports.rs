@@ -31,6 +31,7 @@ pub fn suite() -> Suite {
     Suite::new("reports")
         .each("reports_without_process_are_denied", denied)
         .each("reports_with_process_are_given", given)
+        .each("the_global_value_stays_empty", global)
         .each("routines_use_their_definers_privilege", routines)
         .each("status_counters_need_no_privilege", counters)
         .each("fingerprints_do_not_give_keys_back", fingerprints)
@@ -199,6 +200,31 @@ fn given(place: &Place) -> Outcome {
         let answer = session.query_drop("SET SESSION bpe_report = 'files'");
         ensure!(answer.is_ok() == allowed, "role {role}: {answer:?}");
     }
+    server.stop()?;
+    Ok(())
+}
+
+/// `SET GLOBAL bpe_report` publishes no report: every account can read global values, and new sessions copy them.
+fn global(place: &Place) -> Outcome {
+    let server = started(place)?;
+    let mut root = server.connect()?;
+    for name in ["files", "summary", "unknown"] {
+        root.query_drop(format!("SET GLOBAL bpe_report = '{name}'"))?;
+        let mut session = weak(&server)?;
+        for scope in ["GLOBAL", "SESSION"] {
+            let shown: Option<Option<String>> =
+                session.query_first(format!("SELECT @@{scope}.bpe_report"))?;
+            let shown = shown.flatten().unwrap_or_default();
+            ensure!(shown.is_empty(), "{scope} after {name}: {shown}");
+        }
+    }
+    root.query_drop("SET SESSION bpe_report = 'files'")?;
+    let own: Option<Option<String>> = root.query_first("SELECT @@SESSION.bpe_report")?;
+    ensure!(own.flatten().is_some_and(|text| text.contains("people")));
+    root.query_drop("SET GLOBAL bpe_report = DEFAULT")?;
+    root.query_drop("SET SESSION bpe_report = DEFAULT")?;
+    let own: Option<Option<String>> = root.query_first("SELECT @@SESSION.bpe_report")?;
+    ensure!(own.flatten().unwrap_or_default().is_empty());
     server.stop()?;
     Ok(())
 }

@@ -222,7 +222,10 @@ fn too_old() -> Result<(), interface::Refusal> {
 
 fn start() {
     // SAFETY: the server is initialising the plugin, so the variables have valid values.
-    unsafe { settings::load() };
+    unsafe {
+        settings::load();
+        super::variables::guard_report();
+    }
     if let Some(warning) = settings::take_former_persist() {
         Linux.warning(&warning);
     }

@@ -18,8 +18,8 @@ use std::cell::UnsafeCell;
 #[repr(transparent)]
 pub struct ServerTable<T>(UnsafeCell<T>);
 
-// SAFETY: the plugin never writes a table after the server got it. The constructor writes `descriptor::INFO` before any
-// other thread can know it.
+// SAFETY: after the server got a table, the plugin writes it only in its initialisation (`variables::guard_report`). The
+// constructor writes `descriptor::INFO` before any other thread can know it.
 unsafe impl<T> Sync for ServerTable<T> {}
 
 impl<T> ServerTable<T> {

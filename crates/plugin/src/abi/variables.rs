@@ -144,7 +144,7 @@ static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
     row(
         &variables::SIZE,
         Some(check_size),
-        Some(update_number),
+        Some(update_size),
         VALUES.size.as_ptr().cast(),
     ),
     row(
@@ -329,7 +329,7 @@ unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
 
 fn warn_all(thd: *mut c_void, warnings: &[String]) {
     for warning in warnings {
-        // SAFETY: only check callbacks call this, with the session they were given.
+        // SAFETY: only callbacks of variables call this, with the session they were given.
         unsafe { messages::warning(thd, warning) };
     }
 }
@@ -490,16 +490,104 @@ unsafe extern "C" fn check_report(
     if has_error { REFUSED } else { answer }
 }
 
+/// Puts [`update_report`] before the function that the server entered into the row of `bpe_report`. The third word of the row,
+/// which a session variable does not use, keeps that function.
+///
+/// # Safety
+/// Only the plugin's initialisation may call this: the server has registered the row, and the variable cannot be set yet.
+pub unsafe fn guard_report() {
+    let row = ROWS.get().cast::<SystemVariable>();
+    // SAFETY: the last row is that of `bpe_report`. The caller promises that no other thread uses it.
+    unsafe {
+        let row = &mut *row.add(VARIABLES_COUNT - 1);
+        match row.update {
+            Some(own) if own as usize != update_report as *const () as usize => {
+                row.words[2] = own as usize as u64;
+                row.update = Some(update_report);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Assigns the report to the session. The global value stays empty: every account can read it, and new sessions copy it.
+unsafe extern "C" fn update_report(
+    thd: *mut c_void,
+    variable: *mut SystemVariable,
+    target: *mut c_void,
+    save: *const c_void,
+) {
+    type Resolve = unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void;
+    callback(|| {
+        // SAFETY: the server passes its row with the fields of a session variable: after the callbacks the offset of the
+        // value, the default, and the function that finds the value, the global one for no session. `save` holds a pointer
+        // to a text in memory of the server that only this assignment uses, or to the default, which is null.
+        unsafe {
+            let offset = (&raw const (*variable).value).cast::<c_int>().read();
+            let resolve = std::mem::transmute::<u64, Option<Resolve>>((*variable).words[1]);
+            let text = *save.cast::<*mut c_char>();
+            let is_global = resolve.is_none_or(|of| of(std::ptr::null_mut(), offset) == target);
+            if is_global && !text.is_null() && *text != 0 {
+                *text = 0;
+                messages::warning(
+                    thd,
+                    "bpe_report keeps reports in SESSION only: the global value stays empty",
+                );
+            }
+            if let Some(assign) = std::mem::transmute::<u64, Option<Update>>((*variable).words[2]) {
+                assign(thd, variable, target, save);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Whether a variable keeps its value: neither server checks `= DEFAULT`, and without path or size the cache would be dropped.
+fn keeps(thd: *mut c_void, of: &Variable, is_default: bool) -> bool {
+    // The server holds its lock of all global variables here, so the controller's lock, which a switch may hold for long, is not taken.
+    let keeps = is_default && VALUES.enabled.load(Ordering::SeqCst) != 0;
+    if keeps {
+        let warning = format!(
+            "{} cannot be emptied while bpe_enabled is ON; it keeps its value",
+            of.name
+        );
+        warn_all(thd, &[warning]);
+    }
+    keeps
+}
+
 /// Assigns the checked text, or the default.
 unsafe extern "C" fn update_path(
-    _thd: *mut c_void,
+    thd: *mut c_void,
     _variable: *mut SystemVariable,
     _target: *mut c_void,
     save: *const c_void,
 ) {
     callback(|| {
         // SAFETY: `save` holds a pointer to a string, or null.
-        unsafe { settings::set_path(*save.cast::<*const c_char>()) };
+        unsafe {
+            let text = *save.cast::<*const c_char>();
+            if !keeps(thd, &variables::PATH, text.is_null() || *text == 0) {
+                settings::set_path(text);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Assigns the checked size, or the default.
+unsafe extern "C" fn update_size(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: `save` holds a 64-bit number.
+        let new = unsafe { *save.cast::<u64>() };
+        if !keeps(thd, &variables::SIZE, new == 0) {
+            VALUES.size.store(new, Ordering::SeqCst);
+        }
         Ok(())
     });
 }
