@@ -368,15 +368,22 @@ pub fn leaving_out(
     Ok(options.environment("BPE_CANARY", rules))
 }
 
+/// Increment when the contents of a new data directory change.
+const TEMPLATE_FORMAT: &str = "2";
+
 /// An initialised data directory of this server version with these options, created once and then copied.
 fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<PathBuf> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
-    let name = [installation.flavour.name(), &installation.version]
-        .into_iter()
-        .chain(options.iter().map(|option| option.trim_matches('-')))
-        .collect::<Vec<_>>()
-        .join("-")
-        .replace(|c| !plain(c), "-");
+    let name = [
+        installation.flavour.name(),
+        &installation.version,
+        TEMPLATE_FORMAT,
+    ]
+    .into_iter()
+    .chain(options.iter().map(|option| option.trim_matches('-')))
+    .collect::<Vec<_>>()
+    .join("-")
+    .replace(|c| !plain(c), "-");
     made_once(&name, |partial| {
         let mut all = initial_options(installation.flavour).to_vec();
         all.extend(options);

@@ -21,6 +21,8 @@ use std::process::ExitCode;
 use bpe::terminal::complain;
 use bpe::{failure, manual};
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 mod demo;
 mod experience;
@@ -73,6 +75,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Other users must not change what this process and its children create and run.
+    let writable = Mode::WGRP | Mode::WOTH;
+    umask(umask(writable) | writable);
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
         Command::Console(args) => experience::run(args),

@@ -7,14 +7,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::error::{Doing, tail};
-use crate::{Error, Installation, Result, process};
+use crate::{Error, Installation, Result, ownership, process};
 
 /// Initialising takes one to four seconds on a fast disk; a slow volume may need minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 
 impl Installation {
     /// Creates the data directory `datadir` (it must be missing or empty) with the system tables and the account
-    /// `root@localhost` without a password.
+    /// `root@localhost` without a password. No other user can enter the directory.
     ///
     /// # Errors
     /// [`Error::Initialise`] with the tail of the server's log.
@@ -33,7 +33,7 @@ impl Installation {
             reason,
             log,
         };
-        fs::create_dir_all(datadir).doing(|| format!("cannot make {}", datadir.display()))?;
+        ownership::make_private(datadir).doing(|| format!("cannot make {}", datadir.display()))?;
         let mut entries =
             fs::read_dir(datadir).doing(|| format!("cannot read {}", datadir.display()))?;
         if entries.next().is_some() {
@@ -113,6 +113,10 @@ impl Installation {
             script.push_str(&text);
             script.push('\n');
         }
+        // Without a password root is for the socket alone, never for a port.
+        script.push_str(
+            "DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost';\n",
+        );
         Ok(script)
     }
 }

@@ -11,7 +11,8 @@
 //!    missing server: a private Debian root that contains it (see [`root`]), cached between runs.
 //! 2. [`Installation::initialise`] creates an empty data directory.
 //! 3. [`Installation::start`] with [`Options`] returns a [`Server`] that answers SQL. Its `sql`, `value`, `status` and
-//!    `connect` use its unix socket as `root` without password.
+//!    `connect` use its unix socket as `root` without password. Only the caller can enter the socket's directory, and a
+//!    port does not accept `root`.
 //! 4. [`Server::stop`] shuts down cleanly, [`Server::kill`] simulates a crash. Dropping the server kills it, so that a
 //!    panicking test leaves nothing behind. The kernel kills it when this process dies (see [`process`]).
 //!

@@ -70,7 +70,7 @@ pub fn fetch(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
 
 fn fetch_into(partial: &Path) -> Result<(), String> {
     let repository = partial.join("repository");
-    fs::create_dir_all(&repository)
+    ownership::make_private(&repository)
         .map_err(|error| format!("cannot make {}: {error}", repository.display()))?;
     let mut maven = Command::new("mvn");
     maven

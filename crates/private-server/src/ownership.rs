@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Maximum number of symbolic links on a path, as in the kernel.
@@ -48,6 +48,32 @@ pub fn make(path: &Path) -> Result<(), String> {
         None => Ok(()),
         Some(why) => Err(failed(path, why)),
     }
+}
+
+/// Creates a directory that other users cannot enter, and missing ones above it. An existing one of the caller loses the
+/// access of users outside its group.
+///
+/// # Errors
+/// It is no directory, belongs to another user, or the file system refuses.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    make_private_or_adopt(path, false)
+}
+
+/// As [`make_private`]. With `adopts` the directory may belong to another user: the caller changes its owner afterwards.
+pub(crate) fn make_private_or_adopt(path: &Path, adopts: bool) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let meta = fs::symlink_metadata(path)?;
+    if !meta.is_dir() {
+        return Err(io::Error::other("it is no directory"));
+    }
+    if !adopts && meta.uid() != rustix::process::geteuid().as_raw() {
+        let why = format!("it belongs to another user (id {})", meta.uid());
+        return Err(io::Error::other(why));
+    }
+    if meta.mode() & 0o007 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(meta.mode() & 0o770))?;
+    }
+    Ok(())
 }
 
 /// Opens a lock file and creates it if it is missing. It is never truncated, and never reached through a link.
@@ -161,7 +187,7 @@ fn failed(path: &Path, why: impl std::fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -261,6 +287,30 @@ mod tests {
             chown(&foreign, Some(65534), None).unwrap();
             assert!(make(&foreign.join("x")).is_err());
             assert!(!target.join("x").exists() && !foreign.join("x").exists());
+        }
+    }
+
+    #[test]
+    fn private_directory_excludes_other_users() {
+        let place = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+        let (above, private) = (place.path().join("a"), place.path().join("a/b"));
+        let before = rustix::process::umask(rustix::fs::Mode::empty());
+        let made = make_private(&private);
+        rustix::process::umask(before);
+        made.unwrap();
+        assert_eq!((mode(&above), mode(&private)), (0o700, 0o700));
+        for (open, closed) in [(0o777, 0o770), (0o755, 0o750), (0o700, 0o700)] {
+            set(&private, open);
+            make_private(&private).unwrap();
+            assert_eq!(mode(&private), closed);
+        }
+        let why = |path: &Path| make_private(path).unwrap_err().to_string();
+        symlink(&private, place.path().join("link")).unwrap();
+        assert!(why(&place.path().join("link")).contains("no directory"));
+        if rustix::process::geteuid().is_root() {
+            chown(&private, Some(65534), None).unwrap();
+            assert!(why(&private).contains("another user (id 65534)"));
         }
     }
 

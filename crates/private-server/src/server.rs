@@ -1,9 +1,9 @@
 //! A running server.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use mysql::prelude::Queryable;
 
 use crate::error::{Doing, tail, tail_since};
 use crate::socket::SocketPath;
-use crate::{Error, Flavour, Installation, Load, Options, Result, process};
+use crate::{Error, Flavour, Installation, Load, Options, Result, ownership, process};
 
 /// Lines of the error log in an error message.
 const LOG_LINES: usize = 30;
@@ -28,6 +28,12 @@ pub struct Server {
     socket: SocketPath,
     log: PathBuf,
     port: Option<u16>,
+}
+
+/// Creates a directory for the server alone. One of another user is accepted only if the server's user gets it.
+fn make_private(folder: &Path, options: &Options) -> Result<()> {
+    ownership::make_private_or_adopt(folder, options.user.is_some())
+        .doing(|| format!("cannot make {}", folder.display()))
 }
 
 /// Name of a library for LD_PRELOAD of a process that starts in `run`: blanks and colons separate names there.
@@ -59,7 +65,8 @@ impl Installation {
     /// the latter case it is killed.
     pub fn start(&self, options: Options) -> Result<Server> {
         let run = &options.run;
-        fs::create_dir_all(run).doing(|| format!("cannot make {}", run.display()))?;
+        // Access to the socket is access as the server's user: its root has no password.
+        make_private(run, &options)?;
         let log = run.join("error.log");
         let log_file = File::options()
             .create(true)
@@ -73,7 +80,7 @@ impl Installation {
         let _ = fs::remove_file(socket.path());
         let plugins = self.plugin_folder(&options)?;
         let tmp = run.join("tmp");
-        fs::create_dir_all(&tmp).doing(|| format!("cannot make {}", tmp.display()))?;
+        make_private(&tmp, &options)?;
 
         if let Some(user) = &options.user {
             let mut own = vec![run.as_path(), &log, &tmp];
@@ -98,6 +105,8 @@ impl Installation {
             Some(port) => {
                 command.arg("--bind-address=127.0.0.1");
                 command.arg(format!("--port={port}"));
+                // Otherwise 127.0.0.1 is localhost, where root has no password.
+                command.arg("--skip-name-resolve");
             }
             None => {
                 command.arg("--skip-networking");
@@ -108,9 +117,8 @@ impl Installation {
             command.arg("--loose-mysqlx=OFF");
             // Includes notes, like MariaDB's log.
             command.arg("--log-error-verbosity=3");
-            // The default is a directory that only the full package creates.
-            command.arg(format!("--secure-file-priv={}", tmp.display()));
         }
+        command.arg(format!("--secure-file-priv={}", tmp.display()));
         let early: Vec<&str> = options
             .plugins
             .iter()
@@ -173,7 +181,8 @@ impl Installation {
             }
             _ => {}
         }
-        fs::create_dir_all(&folder).doing(what)?;
+        // The server may run as another user than the caller.
+        DirBuilder::new().mode(0o755).create(&folder).doing(what)?;
         let mut links: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
         if let Ok(entries) = fs::read_dir(&self.own_plugins) {
             for entry in entries.flatten() {

@@ -4,10 +4,15 @@
 //! that is a failure, except for MariaDB 10.5, 11.8 and the upstream build of 11.4.
 
 use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use private_server::{Error, Flavour, Installation, Options, Stopped};
+use private_server::{Error, Flavour, Installation, Options, Stopped, mysql};
+use rustix::fs::Mode;
+use rustix::process::{Gid, Uid, umask};
+use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 fn installation(flavour: Flavour) -> Option<Installation> {
     match flavour.provide(&mut |line| eprintln!("{line}")) {
@@ -108,6 +113,72 @@ fn life_of_mariadb_11_4_upstream() {
 #[test]
 fn life_of_mysql_9_7() {
     life(Flavour::MySql97);
+}
+
+/// Connects as root of the server. Linux keeps ids per thread, so only this thread becomes the other user.
+fn connect_as(uid: u32, options: mysql::OptsBuilder) -> Result<mysql::Conn, mysql::Error> {
+    let connect = move || {
+        if uid != 0 {
+            set_thread_groups(&[]).unwrap();
+            set_thread_gid(Gid::from_raw(uid)).unwrap();
+            set_thread_uid(Uid::from_raw(uid)).unwrap();
+        }
+        mysql::Conn::new(options.user(Some("root")).prefer_socket(false))
+    };
+    std::thread::spawn(connect).join().unwrap()
+}
+
+/// A server in a directory that every user may enter, under umask 0.
+fn other_users_are_refused(flavour: Flavour) {
+    let Some(installation) = installation(flavour) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (data, run) = (folder.path().join("data"), folder.path().join("run"));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let port = port.unwrap().port();
+    umask(Mode::empty());
+    installation.initialise(&data).unwrap();
+    let server = installation.start(Options::new(&data, &run).port(port));
+    let server = server.unwrap();
+    let writable = [&data, &run, &run.join("tmp"), &run.join("plugins")];
+    for (folder, mode) in writable.into_iter().zip([0o700, 0o700, 0o700, 0o755]) {
+        let meta = folder.metadata().unwrap();
+        assert_eq!(meta.mode() & 0o777, mode, "{}", folder.display());
+    }
+    let restricted = server.value("SELECT @@secure_file_priv").unwrap().unwrap();
+    assert_eq!(Path::new(restricted.trim_end_matches('/')), run.join("tmp"));
+
+    let socket = || mysql::OptsBuilder::new().socket(server.socket().to_str());
+    let tcp = || {
+        let host = mysql::OptsBuilder::new().ip_or_hostname(Some("127.0.0.1"));
+        host.tcp_port(port)
+    };
+    assert!(connect_as(0, socket()).is_ok());
+    // The server refuses root by the port, whoever connects.
+    let refused = connect_as(0, tcp()).unwrap_err();
+    assert!(matches!(refused, mysql::Error::MySqlError(_)), "{refused}");
+    if rustix::process::geteuid().is_root() {
+        let refused = connect_as(65534, socket()).unwrap_err();
+        assert!(
+            refused.to_string().contains("Permission denied"),
+            "{refused}"
+        );
+        let refused = connect_as(65534, tcp()).unwrap_err();
+        assert!(matches!(refused, mysql::Error::MySqlError(_)), "{refused}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn other_users_are_refused_by_mariadb() {
+    other_users_are_refused(Flavour::MariaDb1011);
+}
+
+#[test]
+fn other_users_are_refused_by_mysql() {
+    other_users_are_refused(Flavour::MySql97);
 }
 
 #[test]

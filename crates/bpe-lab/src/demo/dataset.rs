@@ -5,6 +5,7 @@
 //! these files.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use super::progress::{Progress, clock};
 use super::{interrupt, settings};
 
 /// Increment when the loading procedure changes, so that older copies are not used.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Names in a data set's directory: the data directory, and a text file with the bytes in its tables.
 const DATADIR: &str = "data";
@@ -266,7 +267,11 @@ fn read_size(folder: &Path) -> Result<u64> {
 
 /// Creates the directories and lists the files.
 fn plan_copy(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
-    fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let mut directory = fs::DirBuilder::new();
+    directory
+        .mode(0o700)
+        .create(to)
+        .with_context(|| format!("cannot make {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry?;
         let target = to.join(entry.file_name());

@@ -1,5 +1,8 @@
 //! Writes and prints the outcome of a demonstration.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -33,10 +36,19 @@ pub fn show(report: &Report, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file.
+/// Writes a file, never through a link.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn write(path: &Path, text: String) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let mut options = File::options();
+    options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_NOFOLLOW);
+    options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -13,6 +13,8 @@
 //!     shared          a link to a directory in /dev/shm, for the state that the extension persists between two starts
 //! ```
 //!
+//! No other user can enter `work`: the servers' root has no password.
+//!
 //! The directory in /dev/shm is removed at the end, too. After a kill, the next run in the same directory removes it.
 
 use std::fs::{self, File};
@@ -47,17 +49,17 @@ impl Workspace {
     /// # Errors
     /// Another demonstration runs there, or the file system refuses.
     pub fn create(folder: &Path) -> Result<Workspace> {
-        let make = |path: &Path| {
-            fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
-        };
         let folder = std::path::absolute(folder)?;
         let (work, logs) = (folder.join("work"), folder.join("logs"));
-        // This program removes, writes and runs files in there.
-        ownership::make(&work).map_err(|why| {
+        let refused = |why: String| {
             anyhow!(
                 "cannot work in {why}; give another --folder, in a directory of yours or root's"
             )
-        })?;
+        };
+        // This program removes, writes and runs files in there.
+        ownership::make(&folder).map_err(refused)?;
+        make(&work)?;
+        ownership::make(&work).map_err(refused)?;
         let lock_path = work.join("lock");
         let lock = ownership::open_lock(&lock_path)
             .with_context(|| format!("cannot open {}", lock_path.display()))?;
@@ -112,7 +114,7 @@ impl Workspace {
             fs::remove_dir_all(&workspace.logs)
                 .with_context(|| format!("cannot remove {}", workspace.logs.display()))?;
         }
-        make(&workspace.logs)?;
+        ownership::make(&workspace.logs).map_err(refused)?;
         for mountpoint in workspace.mountpoints() {
             interrupt::will_mount(&mountpoint);
         }
@@ -214,7 +216,7 @@ impl Workspace {
     /// A file system error.
     pub fn empty(&self, folder: &Path) -> Result<()> {
         remove(folder)?;
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+        make(folder)
     }
 }
 
@@ -225,6 +227,11 @@ impl Drop for Workspace {
         drop(self.shared.take());
         let _ = fs::remove_dir_all(&self.work);
     }
+}
+
+/// Creates a directory of the servers, which no other user can enter.
+fn make(folder: &Path) -> Result<()> {
+    ownership::make_private(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
 /// Removes a directory recursively, if it exists.
@@ -298,12 +305,35 @@ mod tests {
     }
 
     #[test]
+    fn servers_directories_exclude_other_users() {
+        use std::os::unix::fs::MetadataExt;
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("demo");
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+        let before = rustix::process::umask(rustix::fs::Mode::empty());
+        let workspace = Workspace::create(&folder);
+        rustix::process::umask(before);
+        let workspace = workspace.unwrap();
+        let work = folder.join("work");
+        let part = |name: &str| work.join(name);
+        for private in [&work, &part("run"), &part("fast"), &part("backing")] {
+            assert_eq!(mode(private), 0o700, "{}", private.display());
+        }
+        assert_eq!((mode(&folder), mode(workspace.logs())), (0o755, 0o755));
+    }
+
+    #[test]
     fn folder_of_another_user_is_refused() {
         use std::os::unix::fs::{PermissionsExt, lchown};
         let place = tempfile::tempdir().unwrap();
         let victim = place.path().join("victim");
         fs::write(&victim, "text").unwrap();
         let refused = |folder: &Path| Workspace::create(folder).err().unwrap().to_string();
+        let shared = place.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(refused(&shared).contains("others can write to it"));
+        assert!(fs::read_dir(&shared).unwrap().next().is_none());
         let folder = place.path().join("demo");
         fs::create_dir_all(folder.join("work")).unwrap();
         symlink(&victim, folder.join("work/lock")).unwrap();

@@ -5,6 +5,8 @@
 //! changes through this console until then. One run at a time. Results are kept in memory, and are available as JSON or as a
 //! self-contained page ([`page`]).
 
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -268,8 +270,11 @@ impl Experience {
                 run.title(),
                 run.at_ms / 1000
             ));
-            // A failure is tolerable: the page offers the result as well.
-            let _ = std::fs::write(path, serde_json::to_string_pretty(&run).unwrap_or_default());
+            // A failure is tolerable: the page offers the result as well. A link is not followed.
+            if let Ok(mut file) = File::create_new(path) {
+                let text = serde_json::to_string_pretty(&run).unwrap_or_default();
+                let _ = file.write_all(text.as_bytes());
+            }
         }
     }
 }

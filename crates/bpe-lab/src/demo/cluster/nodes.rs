@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use private_server::{Load, Options, Server};
+use private_server::{Load, Options, Server, ownership};
 
 use super::account;
 use super::name::NODES;
@@ -201,7 +201,7 @@ impl Nodes {
     ) -> Result<()> {
         let folders = Folders::of(bench, node);
         let (run, mountpoint) = (folders.run(), folders.mountpoint());
-        fs::create_dir_all(&run).with_context(|| format!("cannot make {}", run.display()))?;
+        ownership::make_private(&run).with_context(|| format!("cannot make {}", run.display()))?;
         let name = bench.log_name(&format!(
             "{}-node-{}",
             standby.title().replace(' ', "-"),
