@@ -18,6 +18,7 @@ use crate::connect::trust::{Holder, Rule};
 use crate::connect::{self, Address, Target, plain};
 use crate::support::failure::{Exit, Failure};
 use crate::support::quote::sql_text;
+use crate::support::text::cut;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
@@ -128,7 +129,7 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
 /// Bounds for an answer of names and values. A server has fewer than 2,000 variables, and each is kept in memory.
 const PAIRS: Bounds = Bounds {
     rows: 10_000,
-    bytes: 16 << 20,
+    bytes: 4 << 20,
     ..BOUNDS
 };
 /// Values of this many bytes or more may have been truncated by SHOW.
@@ -149,7 +150,7 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: the function does not exist.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// Number of characters kept of a variable that SHOW returns.
+/// Bytes kept of a name or value; SHOW returns at most 2 KiB of each.
 const MAX_SHOWN: usize = 1 << 14;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
@@ -417,12 +418,17 @@ impl Server {
         rows
     }
 
-    /// Two columns of every row.
+    /// Two columns of every row, each cut to [`MAX_SHOWN`].
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
         let rows: Vec<(Option<String>, Option<String>)> = self.rows_within(sql, PAIRS)?;
-        Ok(rows
-            .into_iter()
-            .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
+        let shown = |text: Option<String>| {
+            let mut text = text.unwrap_or_default();
+            cut(&mut text, MAX_SHOWN);
+            text
+        };
+        let pairs = rows.into_iter();
+        Ok(pairs
+            .map(|(name, value)| (shown(name), shown(value)))
             .collect())
     }
 
@@ -432,10 +438,7 @@ impl Server {
             .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))?;
         Ok(pairs
             .into_iter()
-            .map(|(name, value)| {
-                let cut: String = value.chars().take(MAX_SHOWN).collect();
-                (name.to_ascii_lowercase(), cut)
-            })
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .collect())
     }
 
@@ -755,6 +758,17 @@ mod tests {
             let mut server = Server::connect(&args).unwrap();
             assert_eq!(server.variables("%").is_ok(), is_taken, "{count}");
         }
+    }
+
+    #[test]
+    fn pairs_have_short_texts() {
+        let long = "東".repeat(20_000);
+        let (_folder, args) = rogue(rogue::rows(2, &[&[&long, &long], &["a", "b"]])).start();
+        let pairs = Server::connect(&args).unwrap().pairs("SHOW").unwrap();
+        let (name, value) = &pairs[0];
+        assert!(name.len() <= MAX_SHOWN && value.len() <= MAX_SHOWN);
+        assert!(value.capacity() <= MAX_SHOWN && long.starts_with(value));
+        assert_eq!(pairs[1], ("a".into(), "b".into()));
     }
 
     #[test]
