@@ -51,18 +51,25 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, answer: &Value) {
-        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
-        self.compared += number("compared");
-        self.skipped += number("skipped");
-        self.unproven += number("unproven");
-        self.wrong += number("wrong");
-        self.damaged += number("damaged");
+        let add = |sum: &mut u64, name: &str| {
+            *sum = sum.saturating_add(answer[name].as_u64().unwrap_or(0));
+        };
+        add(&mut self.compared, "compared");
+        add(&mut self.skipped, "skipped");
+        add(&mut self.unproven, "unproven");
+        add(&mut self.wrong, "wrong");
+        add(&mut self.damaged, "damaged");
         let list = |name: &str, listed: &mut Vec<Value>| {
             let pages = answer[name].as_array().into_iter().flatten();
             listed.extend(pages.take(MAX_LISTED.saturating_sub(listed.len())).cloned());
         };
         list("pages", &mut self.pages);
         list("damaged_pages", &mut self.damaged_pages);
+    }
+
+    /// Pages that were just being written or moved.
+    fn left_out(&self) -> u64 {
+        self.skipped.saturating_add(self.unproven)
     }
 
     fn json(&self) -> Value {
@@ -121,7 +128,8 @@ fn pages_of_closed_files(server: &mut Server, sums: &Sums) -> Result<Option<u64>
     let cached: Option<u64> = status
         .get("bpe_pages_cached")
         .and_then(|text| text.parse().ok());
-    let seen = sums.compared - sums.wrong.min(sums.compared) + sums.skipped + sums.unproven;
+    let seen = sums.compared.saturating_sub(sums.wrong);
+    let seen = seen.saturating_add(sums.left_out());
     Ok(cached.map(|cached| cached.saturating_sub(seen)))
 }
 
@@ -181,7 +189,7 @@ fn print(sums: &Sums, saved: Option<(usize, u64)>) {
     );
     say!(
         "Left out    {} that were just being written or moved",
-        sums.skipped + sums.unproven
+        sums.left_out()
     );
     if let Some(not_open) = sums.not_open {
         say!(
@@ -261,5 +269,7 @@ mod tests {
         assert_eq!((sums.damaged, sums.damaged_pages.len()), (2, 2));
         sums.add(&Value::Null);
         assert_eq!(sums.json()["compared"], 20);
+        sums.add(&serde_json::json!({"compared": u64::MAX, "skipped": u64::MAX}));
+        assert_eq!((sums.compared, sums.left_out()), (u64::MAX, u64::MAX));
     }
 }

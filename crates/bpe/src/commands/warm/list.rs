@@ -256,7 +256,7 @@ impl List {
 
     pub fn bytes(&self) -> u64 {
         let bytes = |piece: &Piece| u64::from(piece.count) * u64::from(piece.page_size);
-        self.pieces.iter().map(bytes).sum()
+        self.pieces.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
     pub fn age(&self) -> Duration {
