@@ -10,6 +10,7 @@ use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use crate::commands::rescue::Rescue;
+use crate::commands::walk::Walk;
 use crate::connect;
 use crate::connect::report;
 use crate::connect::server::Server;
@@ -20,6 +21,8 @@ use crate::support::terminal::{complain, say};
 
 /// Maximum number of wrong pages listed.
 const MAX_LISTED: usize = 20;
+/// Maximum number of requests. The server compares for 0.2 s in each: more than a month.
+const MAX_REQUESTS: u32 = 1 << 24;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -147,6 +150,7 @@ fn ask(
     // Test with another report first: if the function is missing, its error has the right advice.
     report::ask(server, "summary", "cannot verify")?;
     let mut argument = format!("verify-start {every}");
+    let mut walk = Walk::new(MAX_REQUESTS);
     loop {
         let answer = report::ask(server, &argument, "cannot verify")?;
         if let Some(why) = answer["error"].as_str() {
@@ -164,14 +168,7 @@ fn ask(
             format!("{compared} of about {expected} pages")
         });
         match answer["next"].as_str() {
-            // It becomes part of the next statement.
-            Some(next)
-                if next
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b" -".contains(&b)) =>
-            {
-                next.clone_into(&mut argument);
-            }
+            Some(next) if goes_on(&mut walk, next) => next.clone_into(&mut argument),
             Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
             None => {
                 // The server has already ended it, unless it found damaged pages.
@@ -179,6 +176,16 @@ fn ask(
                 return Ok(sums);
             }
         }
+    }
+}
+
+/// Whether this is a request that continues the walk: `verify-next NAME FILE PAGE`. It becomes part of the next statement.
+fn goes_on(walk: &mut Walk, next: &str) -> bool {
+    let words: Vec<_> = next.split(' ').take(5).collect();
+    let is_name = |name: &str| name.len() <= 32 && name.bytes().all(|b| b.is_ascii_alphanumeric());
+    match words[..] {
+        ["verify-next", name, file, page] => is_name(name) && walk.goes_on(file, page),
+        _ => false,
     }
 }
 
@@ -252,6 +259,46 @@ fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::rogue;
+
+    #[test]
+    fn endless_verification_ends() {
+        let mut case = rogue::Case::harmless();
+        let harmless = case.answer.clone();
+        case.answer = std::sync::Arc::new(move |statement: &str| match statement {
+            _ if statement.contains("bpe_report") => {
+                let next = r#"{"compared": 1, "next": "verify-next a1 3 0"}"#;
+                rogue::rows(1, &[&[next]])
+            }
+            _ => harmless(statement),
+        });
+        let (_folder, connection) = case.start();
+        let args = Args {
+            sample: 100,
+            save_pages: None,
+            json: false,
+            connection,
+        };
+        let mut server = Server::connect(&args.connection).unwrap();
+        let failure = ask(&mut server, &args, 1, None).map(drop).unwrap_err();
+        assert!(failure.what.contains("cannot be understood"), "{failure}");
+    }
+
+    #[test]
+    fn next_request_is_a_place() {
+        let mut walk = Walk::new(10);
+        for (next, is_place) in [
+            ("verify-next 00ff 0 0", true),
+            ("verify-next 00ff 3 64", true),
+            ("verify-next 00ff 3", false),
+            ("verify-next 00ff 3 65 1", false),
+            ("verify-next a' 3 66", false),
+            ("verify-page 00ff 3 67", false),
+            ("", false),
+        ] {
+            assert_eq!(goes_on(&mut walk, next), is_place, "{next}");
+        }
+    }
 
     #[test]
     fn answers_add_up() {
