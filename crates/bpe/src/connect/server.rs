@@ -132,6 +132,11 @@ const PAIRS: Bounds = Bounds {
     bytes: 4 << 20,
     ..BOUNDS
 };
+/// Bounds of a single row.
+const ONE: Bounds = Bounds {
+    bytes: 4 << 20,
+    ..BOUNDS
+};
 /// Values of this many bytes or more may have been truncated by SHOW.
 const MIN_CUT: usize = 1000;
 
@@ -333,7 +338,11 @@ impl Server {
 
     /// First column of the first row.
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
-        let value: Option<Option<String>> = self.row(sql)?;
+        self.value_within(sql, ONE)
+    }
+
+    fn value_within(&mut self, sql: &str, bounds: Bounds) -> Result<Option<String>, mysql::Error> {
+        let value: Option<Option<String>> = self.row_within(sql, bounds)?;
         Ok(value.flatten())
     }
 
@@ -354,11 +363,12 @@ impl Server {
     }
 
     fn report_by_either(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
+        let bounds = bounds_of(name);
         let name = argument(name);
         if !self.reports_by_variable {
-            match self.value(&format!("SELECT bpe_report({name})")) {
+            match self.value_within(&format!("SELECT bpe_report({name})"), bounds) {
                 Err(error) if is_no_function(&error) => {
-                    let report = self.report_by_variable(&name);
+                    let report = self.report_by_variable(&name, bounds);
                     self.reports_by_variable = report.is_ok();
                     return report.map_err(|of_variable| {
                         let without = error_code(&of_variable) == UNKNOWN_VARIABLE;
@@ -368,7 +378,7 @@ impl Server {
                 answer => return answer,
             }
         }
-        let report = self.report_by_variable(&name);
+        let report = self.report_by_variable(&name, bounds);
         // If the plugin was uninstalled, a later one may provide the function again.
         self.reports_by_variable = report.is_ok();
         report
@@ -376,10 +386,14 @@ impl Server {
 
     /// # Errors
     /// `UNKNOWN_VARIABLE` if the plugin is older or not installed.
-    fn report_by_variable(&mut self, argument: &str) -> Result<Option<String>, mysql::Error> {
+    fn report_by_variable(
+        &mut self,
+        argument: &str,
+        bounds: Bounds,
+    ) -> Result<Option<String>, mysql::Error> {
         let name = format!("SET SESSION bpe_report = {argument}");
         self.ask(|session| session.execute(&name))?;
-        let report = self.value("SELECT @@SESSION.bpe_report");
+        let report = self.value_within("SELECT @@SESSION.bpe_report", bounds);
         // The server would otherwise keep a copy of the report.
         self.ask(|session| session.execute("SET SESSION bpe_report = ''"))?;
         report
@@ -387,9 +401,17 @@ impl Server {
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
+        self.row_within(sql, ONE)
+    }
+
+    fn row_within<T: FromRow>(
+        &mut self,
+        sql: &str,
+        bounds: Bounds,
+    ) -> Result<Option<T>, mysql::Error> {
         let mut first = None;
         let one = |row| first = first.take().or(Some(row));
-        self.ask(|session| session.query(sql, BOUNDS, one))?;
+        self.ask(|session| session.query(sql, bounds, one))?;
         clean_if_any(first)
     }
 
@@ -546,6 +568,17 @@ fn like_exactly(name: &str) -> String {
 fn pattern(like: &str) -> String {
     let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '\\');
     format!("'{}'", like.replace(|c: char| !is_named(c), "_"))
+}
+
+/// Bounds of a report. Parsed JSON takes many times its bytes. Only reports with a row for each file or rule are long.
+fn bounds_of(report: &str) -> Bounds {
+    let bytes = match report {
+        "files" | "rules" | "suspended" => BOUNDS.bytes,
+        // The console asks for it each second.
+        "latency" => 1 << 20,
+        _ => ONE.bytes,
+    };
+    Bounds { bytes, ..ONE }
 }
 
 /// The argument of `bpe_report`. Report names consist of lower-case letters.
@@ -757,6 +790,39 @@ mod tests {
             let (_folder, args) = rogue(rogue::rows(2, &vec![row; count])).start();
             let mut server = Server::connect(&args).unwrap();
             assert_eq!(server.variables("%").is_ok(), is_taken, "{count}");
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded_by_question() {
+        // Rows of nulls take far more memory than their bytes.
+        let mut nulls = rogue::columns(4000);
+        nulls.extend(vec![vec![0xfb; 4000]; 1000]);
+        nulls.push(b"\xfe\0\0\x02\0".to_vec());
+        let (_folder, args) = rogue(nulls).start();
+        let mut server = Server::connect(&args).unwrap();
+        let failure = server.rows::<Row>("SHOW FULL PROCESSLIST").unwrap_err();
+        assert!(plain(&failure).contains("too many bytes"), "{failure}");
+        for (mib, report, is_taken) in [
+            (0, "latency", true),
+            (2, "latency", false),
+            (2, "summary", true),
+            (5, "summary", false),
+            (5, "heat:1:0", false),
+            (5, "files", true),
+        ] {
+            let text = "x".repeat(50_000);
+            let row = vec![text.as_str(); 20];
+            // More rows than the one that is taken.
+            let answer = rogue::rows(20, &vec![row.as_slice(); mib]);
+            let (_folder, args) = rogue(answer).start();
+            let mut server = Server::connect(&args).unwrap();
+            let found = server.report(report);
+            let is_bounded = found
+                .as_ref()
+                .err()
+                .is_some_and(|error| plain(error).contains("too many bytes"));
+            assert_eq!(!is_bounded, is_taken, "{report} {mib}");
         }
     }
 
