@@ -17,6 +17,8 @@ use crate::support::files::{Directory, split};
 
 /// Root's directory of records.
 const ROOT_DIRECTORY: &str = "/var/lib/innodb-bpe";
+/// Name of the directories that this command makes where none is named.
+const OWN_DIRECTORY: &str = "innodb-bpe";
 /// Maximum size of a record in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of pool sizes in a record; the newest is last.
@@ -212,8 +214,16 @@ impl StateFile {
     /// Opens the directory, which only this user may enter; `None` if it does not exist.
     fn open(&self) -> io::Result<Option<Directory>> {
         match Directory::open(&self.folder) {
-            // An earlier version made it readable for others. They could not write there, because opening would then have failed.
-            Ok(folder) => folder.make_private().map(|()| Some(folder)),
+            Ok(folder) => {
+                // An earlier version made its own directory readable for others. They could not write there, because opening
+                // would then have failed.
+                if !folder.is_private()? && !self.folder.ends_with(OWN_DIRECTORY) {
+                    return Err(io::Error::other(
+                        "other users may enter its directory, which is not one for these records alone",
+                    ));
+                }
+                Ok(Some(folder))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -240,7 +250,7 @@ impl StateFile {
             ));
             failure.advise(match error.kind() {
                 io::ErrorKind::PermissionDenied => "run as the user who ran `bpe enable` (sudo?)",
-                _ => "name a directory that only this user may change with --state-dir",
+                _ => "name a directory that only this user may enter and change with --state-dir",
             })
         })?;
         let Some(bytes) = bytes else { return Ok(None) };
@@ -272,8 +282,17 @@ impl StateFile {
             ..record.clone()
         };
         let text = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
-        Directory::open_or_make(&self.folder)
-            .and_then(|folder| folder.write_over(OsStr::new(&self.name), &text, 0o600))
+        let write = || {
+            let folder = match self.open()? {
+                Some(folder) => folder,
+                None => Directory::open_or_make(&self.folder)?,
+            };
+            if !folder.is_private()? {
+                folder.make_private()?;
+            }
+            folder.write_over(OsStr::new(&self.name), &text, 0o600)
+        };
+        write()
             .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
     }
 
@@ -323,7 +342,7 @@ fn default_folder() -> Result<PathBuf, Failure> {
         path.filter(|path| path.is_absolute())
     };
     match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
-        Some(state) => Ok(state.join("innodb-bpe")),
+        Some(state) => Ok(state.join(OWN_DIRECTORY)),
         None => Err(Failure::usage(
             "HOME names no folder to keep the original settings in, for `bpe disable`",
         )
@@ -448,19 +467,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path().join("records"));
         place.write(&InstallState::default()).unwrap();
-        let set = |mode| {
+        let set = |place: &StateFile, mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&place.folder, permissions).unwrap();
         };
+        let mode = |place: &StateFile| std::fs::metadata(&place.folder).unwrap().mode() & 0o777;
         for mode in [0o777, 0o1777, 0o770] {
-            set(mode);
+            set(&place, mode);
             assert!(place.read().is_err(), "{mode:o}");
         }
-        // Permissions as set by an earlier version.
-        set(0o755);
-        assert!(place.read().unwrap().is_some());
-        let mode = std::fs::metadata(&place.folder).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o700);
+        // The directory may be one such as /etc, which stays as it is.
+        set(&place, 0o755);
+        let failure = place.read().unwrap_err().to_string();
+        assert!(failure.contains("--state-dir"), "{failure}");
+        assert!(place.write(&InstallState::default()).is_err());
+        assert!(place.remove().is_err());
+        assert_eq!(mode(&place), 0o755);
+        // The own directory of an earlier version. Reading changes nothing.
+        let own = super::tests::place(folder.path().join(OWN_DIRECTORY));
+        own.write(&InstallState::default()).unwrap();
+        set(&own, 0o755);
+        assert!(own.read().unwrap().is_some());
+        assert_eq!(mode(&own), 0o755);
+        own.write(&InstallState::default()).unwrap();
+        assert_eq!(mode(&own), 0o700);
     }
 
     #[test]
