@@ -5,7 +5,7 @@ use std::fmt;
 use interface::untrusted::one_line;
 use serde::Serialize;
 
-use super::digest::Digest;
+use super::digest::{Digest, Topic};
 use super::run::{Kind, Run};
 use super::undo_log::Reopen;
 use crate::connect::server::Server;
@@ -192,6 +192,13 @@ impl Plan {
     /// Whether an interrupted change outlives the server: it changes more than variables.
     pub fn leaves_something(&self) -> bool {
         self.kind != Kind::Set && !self.is_empty()
+    }
+
+    /// Adds the text of the complete plan to its digest.
+    pub fn add_text_to_digest(&mut self) {
+        let rows: Vec<_> = self.rows().collect();
+        let text = format!("{rows:?}{:?}", self.notes);
+        self.digest.add(Topic::Plan, &text);
     }
 
     /// Rows of all steps, in order.

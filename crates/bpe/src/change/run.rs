@@ -322,8 +322,8 @@ impl<'a> Run<'a> {
         )
     }
 
-    /// Replaces a file of the server in a directory that only root may change. The old file stays until the change ends, for
-    /// an undo entry with this text. `is_needed` as in [`UndoLog::push`].
+    /// Replaces a file of the server in a directory that only root may change, and gives nobody more rights to it. The old
+    /// file stays until the change ends, for an undo entry with this text. `is_needed` as in [`UndoLog::push`].
     pub fn replace(
         &mut self,
         process: &Process,

@@ -177,7 +177,7 @@ impl Moment {
 /// Whether a restart happened between two uptimes. Both are in whole seconds and taken at least `elapsed` apart. A
 /// server that was not restarted is older by the elapsed time. A clock that was set back does not make a server young.
 fn has_started(before: u64, now: u64, elapsed: Duration) -> bool {
-    now < before + elapsed.as_secs() && now <= elapsed.as_secs() + 1
+    now < before.saturating_add(elapsed.as_secs()) && now <= elapsed.as_secs() + 1
 }
 
 #[cfg(test)]
@@ -201,6 +201,7 @@ mod tests {
         for (before, now, millis) in [(1, 0, 300), (0, 0, 1100), (5, 1, 1200), (90_000, 2, 3000)] {
             assert!(started(before, now, millis), "{before} {now} {millis}");
         }
+        assert!(!started(u64::MAX, u64::MAX, 1000));
         // The clock was set back by a minute.
         assert!(!started(90_000, 89_941, 1000));
     }

@@ -5,12 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use mysql::prelude::FromRow;
+use mysql::{FromRowError, Row};
 use serde::Serialize;
 
 use crate::connect::maintenance::account;
 use crate::connect::plain;
+use crate::connect::protocol::Bounds;
 use crate::connect::server::{Flavour, Server, Version, error_code};
+use crate::connect::session::BOUNDS;
 use crate::support::failure::{Exit, Failure};
+use crate::support::text::cut;
 
 /// ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_DBACCESS_DENIED_ERROR.
 const DENIED: [u16; 3] = [1227, 1142, 1044];
@@ -19,6 +24,20 @@ const SAYS_REPLICA: Version = Version {
     major: 8,
     minor: 0,
     patch: 22,
+};
+
+/// Maximum number of sources kept; MySQL has at most 256 channels.
+const MAX_SOURCES: usize = 256;
+/// Bytes kept of a name or state, and of a replication error, which servers limit to 1 KiB.
+const MAX_NAME: usize = 256;
+const MAX_ERROR: usize = 2048;
+/// Bytes kept of the states or errors of all channels.
+const MAX_ALL: usize = 16 << 10;
+/// Bounds of the answer about channels. A row contains sets of GTIDs, which may be long.
+const CHANNELS: Bounds = Bounds {
+    rows: 1024,
+    bytes: 16 << 20,
+    ..BOUNDS
 };
 
 const VARIABLES: &str = "'server_id','server_uuid','port','read_only','wsrep_on','wsrep_cluster_name',\
@@ -110,6 +129,23 @@ impl Membership {
     /// # Errors
     /// When it does not answer.
     pub fn read(server: &mut Server) -> Result<Self, Failure> {
+        let mut membership = Self::ask(server)?;
+        membership.bound();
+        Ok(membership)
+    }
+
+    /// Bounds its memory, because the console keeps it.
+    fn bound(&mut self) {
+        cut(&mut self.state, MAX_ALL);
+        cut(&mut self.errors, MAX_ALL);
+        self.sources.truncate(MAX_SOURCES);
+        let names = [&mut self.cluster, &mut self.cluster_id, &mut self.uuid];
+        let names = names.into_iter().flatten();
+        names.for_each(|name| cut(name, MAX_NAME));
+        self.unseen.iter_mut().for_each(|text| cut(text, MAX_ERROR));
+    }
+
+    fn ask(server: &mut Server) -> Result<Self, Failure> {
         let variables = shown(server, "VARIABLES", VARIABLES)?;
         let text = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
         let number = |name: &str| text(name).parse::<u64>().unwrap_or(0);
@@ -237,12 +273,14 @@ impl Membership {
             }
             Flavour::MySql => ("SHOW REPLICA STATUS", "REPLICATION CLIENT ON *.*"),
         };
-        let rows = self.may_see(server, right, |server| server.rows::<mysql::Row>(statement))?;
+        let rows = self.may_see(server, right, |server| {
+            server.rows_within(statement, CHANNELS)
+        })?;
         match rows {
             Some(rows) => {
+                let rows: Vec<Channel> = rows;
                 let channels: Vec<Channel> = rows
-                    .iter()
-                    .map(Channel::of)
+                    .into_iter()
                     .filter(|channel| !channel.name.starts_with("group_replication_"))
                     .collect();
                 if !channels.is_empty() {
@@ -340,16 +378,30 @@ struct Channel {
     error_code: u64,
 }
 
+/// Each row is converted at once: a row of many nulls takes far more memory than its bytes.
+impl FromRow for Channel {
+    fn from_row_opt(row: Row) -> Result<Self, FromRowError> {
+        Ok(Self::of(&row))
+    }
+}
+
 impl Channel {
     /// MariaDB's column names, and MySQL's before and after their renaming.
-    fn of(row: &mysql::Row) -> Self {
-        let text = |names: [&str; 2]| {
-            names
+    fn of(row: &Row) -> Self {
+        let long = |names: [&str; 2]| {
+            let mut text = names
                 .into_iter()
                 .find_map(|name| row.get_opt::<Option<String>, _>(name))
                 .and_then(Result::ok)
                 .flatten()
-                .unwrap_or_default()
+                .unwrap_or_default();
+            cut(&mut text, MAX_ERROR);
+            text
+        };
+        let text = |names| {
+            let mut text = long(names);
+            cut(&mut text, MAX_NAME);
+            text
         };
         let number = |names| text(names).parse().unwrap_or(0);
         let uuid = text(["Source_UUID", "Master_UUID"]);
@@ -369,7 +421,7 @@ impl Channel {
             sql: text(["Replica_SQL_Running", "Slave_SQL_Running"]),
             error: ["Last_SQL_Error", "Last_IO_Error"]
                 .into_iter()
-                .map(|name| text([name, name]))
+                .map(|name| long([name, name]))
                 .find(|text| !text.is_empty())
                 .unwrap_or_default(),
             error_code: ["Last_SQL_Errno", "Last_IO_Errno"]
@@ -438,6 +490,49 @@ fn gone(error: &mysql::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::rogue::{self, Case};
+
+    #[test]
+    fn hostile_replica_is_bounded() {
+        let value = "x".repeat(60_000);
+        // Each row is a channel, whatever its columns are.
+        let channels = rogue::rows(1, &[["x"].as_slice(); 700]);
+        let mut case = Case::harmless();
+        let harmless = case.answer.clone();
+        case.answer = std::sync::Arc::new(move |statement: &str| match statement {
+            _ if statement.contains("REPLICA STATUS") => channels.clone(),
+            _ if statement.contains("SHOW GLOBAL") => {
+                rogue::rows(2, &[&["server_uuid", &value], &["server_id", "7"]])
+            }
+            _ => harmless(statement),
+        });
+        let (_folder, args) = case.start();
+        let mut server = Server::connect(&args).unwrap();
+        let found = Membership::read(&mut server).unwrap();
+        assert_eq!((found.role, found.server_id), (Role::Replica, 7));
+        assert_eq!(found.uuid.map(|uuid| uuid.len()), Some(MAX_NAME));
+        assert!(!found.in_step);
+        assert_eq!(found.sources.len(), MAX_SOURCES);
+    }
+
+    #[test]
+    fn membership_is_bounded() {
+        let source = Source {
+            server_id: 1,
+            uuid: None,
+            host: "h".into(),
+            port: 3306,
+        };
+        let mut replica = crate::cluster::group::tests::replica(1, 9);
+        replica.sources = vec![source; MAX_SOURCES + 1];
+        (replica.errors, replica.state) = ("e".repeat(MAX_ALL + 1), "s".repeat(MAX_ALL + 1));
+        replica.bound();
+        assert_eq!(replica.sources.len(), MAX_SOURCES);
+        assert_eq!(
+            (replica.errors.len(), replica.state.len()),
+            (MAX_ALL, MAX_ALL)
+        );
+    }
 
     #[test]
     fn a_member_without_a_majority_is_cut_off() {

@@ -151,8 +151,9 @@ fn obstacle(number: usize, nodes: &[Candidate], limits: &Limits, wanted: Wanted)
 ///
 /// # Errors
 /// The node does not answer.
-pub fn for_strangers(seen: Result<NodeState, Failure>) -> Result<NodeState, Failure> {
-    let mut seen = seen.map_err(|_| Failure::new(Exit::Connect, "it does not answer"))?;
+pub fn for_strangers(seen: Result<&NodeState, &Failure>) -> Result<NodeState, Failure> {
+    let silent = |_| Failure::new(Exit::Connect, "it does not answer");
+    let mut seen = seen.cloned().map_err(silent)?;
     let membership = &mut seen.membership;
     membership.state = match membership.in_step {
         true => String::new(),
@@ -408,7 +409,7 @@ mod tests {
     fn strangers_read_no_words_of_a_server() {
         const SECRET: &str = "'bpe'@'localhost'";
         let reason = |seen: Result<NodeState, Failure>| {
-            let seen = for_strangers(seen);
+            let seen = for_strangers(seen.as_ref());
             let node = Candidate {
                 name: "a",
                 role: seen

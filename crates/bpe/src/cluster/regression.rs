@@ -97,10 +97,9 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
         }
     }
     let troubles = |figures: &Figures| {
-        figures.device_errors
-            + figures.failed_proofs
-            + figures.audit_suspicions
-            + figures.reads_given_up
+        let others = figures.audit_suspicions;
+        let others = others.saturating_add(figures.reads_given_up);
+        figures.errors().saturating_add(others)
     };
     // Reopening the cache resets these counters.
     let known = if is_on(&was.state) { troubles(was) } else { 0 };

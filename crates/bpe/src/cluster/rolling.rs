@@ -110,17 +110,19 @@ pub fn run(
         order.len()
     );
     let mut nothing = true;
+    let mut shown = Vec::new();
     for number in &order {
         let node = &nodes[*number];
         let mut server = open(node)?;
-        let plan =
-            (change.plan)(&mut server, *number).map_err(|failure| failure.about(&node.name))?;
+        let plan = planned(change, &mut server, *number);
+        let plan = plan.map_err(|failure| failure.about(&node.name))?;
         let role = seen[*number]
             .as_ref()
             .map(|seen| seen.membership.describe());
         say!("\n{} ({})", node.name, role.unwrap_or_default());
         say!("{plan}");
         nothing &= plan.is_empty();
+        shown.push(plan.digest.text());
     }
     if nothing {
         return Ok(Exit::Ok);
@@ -135,16 +137,20 @@ pub fn run(
         .iter()
         .map(|i| seen[*i].as_ref().ok().map(|seen| &seen.membership));
     let memberships = memberships.enumerate();
-    let primaries =
-        topology_check::primaries(memberships.filter_map(|(place, seen)| Some((place, seen?))));
+    let confirmed = Confirmed {
+        primaries: topology_check::primaries(
+            memberships.filter_map(|(place, seen)| Some((place, seen?))),
+        ),
+        plans: shown,
+    };
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
         say!("\n{} ({} of {})", node.name, place + 1, order.len());
         match one(
             nodes,
             &order,
-            &primaries,
-            *number,
+            &confirmed,
+            place,
             pace,
             change,
             &mut notifier,
@@ -177,6 +183,37 @@ pub fn run(
         report.lines()
     );
     Ok(Exit::Ok)
+}
+
+/// State of the cluster that the administrator has confirmed, in the order of the change.
+struct Confirmed {
+    /// Indexes of the primaries.
+    primaries: Vec<usize>,
+    /// Digest of each server's plan.
+    plans: Vec<String>,
+}
+
+/// The plan for the server with this number, with its text in its digest.
+fn planned(change: &Change<'_>, server: &mut Server, number: usize) -> Result<Plan, Failure> {
+    let mut plan = (change.plan)(server, number)?;
+    plan.add_text_to_digest();
+    Ok(plan)
+}
+
+/// Checks that the plan is still the one that was shown.
+///
+/// # Errors
+/// The parts that differ.
+fn unchanged(plan: &Plan, shown: &str) -> Result<(), Failure> {
+    let differing = plan.digest.differing(shown);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "the plan has changed since it was shown ({differing:?}): the server, or what it takes to change it, has been \
+         changed meanwhile; nothing was done on this server"
+    ))
+    .advise("look at the plan as it is now: the same command shows it, and asks again"))
 }
 
 fn open(node: &Node) -> Result<Server, Failure> {
@@ -251,8 +288,8 @@ fn lonely(nodes: &[Node], known: &[GroupMember]) -> Failure {
 fn one(
     nodes: &[Node],
     order: &[usize],
-    primaries: &[usize],
-    number: usize,
+    confirmed: &Confirmed,
+    place: usize,
     pace: &Pace,
     change: &Change<'_>,
     notifier: &mut notifier::TerminalNotifier,
@@ -262,14 +299,15 @@ fn one(
     let seen = seen.map(|seen| seen.map(|seen| seen.membership));
     let names = all.iter().map(|node| node.name.as_str());
     let max_lag_s = pace.max_lag as f64;
-    topology_check::still(names.zip(seen).collect(), max_lag_s, primaries)?;
-    let node = &nodes[number];
+    topology_check::still(names.zip(seen).collect(), max_lag_s, &confirmed.primaries)?;
+    let (number, node) = (order[place], &all[place]);
     let mut server = open(node)?;
-    let plan = (change.plan)(&mut server, number)?;
+    let plan = planned(change, &mut server, number)?;
     if plan.is_empty() {
         say!("  nothing to change");
         return Ok(false);
     }
+    unchanged(&plan, &confirmed.plans[place])?;
     let notifier = RefCell::new(notifier);
     let node_change = NodeChange {
         is_on: change.is_on,
@@ -309,6 +347,27 @@ fn summary(window: &Window) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::digest::Topic;
+    use crate::change::{Kind, Row, Step};
+
+    #[test]
+    fn changed_plan_is_refused() {
+        let plan = |pool: u64, to: &str| {
+            let mut plan = Plan::new(Kind::Install, "title".into());
+            plan.digest.add(Topic::Pool, &pool);
+            let row = Row::new("bpe_size", "", to, "");
+            plan.add(Step::new("set it", vec![row], |_| Ok(())));
+            plan.add_text_to_digest();
+            plan
+        };
+        let shown = plan(1, "1 GiB").digest.text();
+        assert!(unchanged(&plan(1, "1 GiB"), &shown).is_ok());
+        for (other, part) in [(plan(2, "1 GiB"), "[Pool]"), (plan(1, "2 GiB"), "[Plan]")] {
+            let failure = unchanged(&other, &shown).unwrap_err().to_string();
+            assert!(failure.contains("the plan has changed"), "{failure}");
+            assert!(failure.contains(part), "{failure}");
+        }
+    }
 
     #[test]
     fn a_report_says_what_was_done_and_what_was_not() {

@@ -2,7 +2,7 @@
 //!
 //! [`enable`] and [`disable`] make plans of [`crate::change`], for one server or a cluster. [`verify`] compares cached pages
 //! with the data files, and [`rescue`] saves those that are damaged on disk. [`warm`] keeps a standby's cache as warm as the
-//! primary's. [`recording`] is `bpe record`. [`ready`] answers load balancers. [`renamed`] explains names of earlier
+//! primary's. [`walk`] limits their questions about all files of a server. [`recording`] is `bpe record`. [`ready`] answers load balancers. [`renamed`] explains names of earlier
 //! versions.
 
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ mod recording;
 mod renamed;
 mod rescue;
 mod verify;
+mod walk;
 mod warm;
 
 #[derive(Parser)]

@@ -15,11 +15,14 @@ use crate::connect::report;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
 use crate::support::files::Directory;
+use crate::support::text::cut;
 
 /// The largest number of saved pages. The limit keeps a server from filling the disk.
 const MAX_PAGES: usize = 16384;
 /// Maximum page size of InnoDB in bytes.
 const MAX_PAGE_BYTES: usize = 64 << 10;
+/// Bytes kept of a file's name.
+const MAX_NAME: usize = 4096;
 /// The list: the saved file of each page.
 const LIST: &str = "pages.json";
 
@@ -92,8 +95,10 @@ impl Rescue {
     fn write(&mut self, page: &Value, file: u64, number: u64, bytes: &[u8]) -> Result<(), Failure> {
         let name = format!("file-{file}-page-{number}");
         self.create(&name, bytes)?;
+        let mut shown = page["file"].as_str().unwrap_or_default().to_owned();
+        cut(&mut shown, MAX_NAME);
         self.saved.push(json!({
-            "file": page["file"],
+            "file": shown,
             "page": number,
             "offset": number.saturating_mul(bytes.len() as u64),
             "bytes": bytes.len(),

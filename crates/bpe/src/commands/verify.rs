@@ -10,6 +10,7 @@ use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use crate::commands::rescue::Rescue;
+use crate::commands::walk::Walk;
 use crate::connect;
 use crate::connect::report;
 use crate::connect::server::Server;
@@ -20,6 +21,8 @@ use crate::support::terminal::{complain, say};
 
 /// Maximum number of wrong pages listed.
 const MAX_LISTED: usize = 20;
+/// Maximum number of requests. The server compares for 0.2 s in each: more than a month.
+const MAX_REQUESTS: u32 = 1 << 24;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -51,18 +54,25 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, answer: &Value) {
-        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
-        self.compared += number("compared");
-        self.skipped += number("skipped");
-        self.unproven += number("unproven");
-        self.wrong += number("wrong");
-        self.damaged += number("damaged");
+        let add = |sum: &mut u64, name: &str| {
+            *sum = sum.saturating_add(answer[name].as_u64().unwrap_or(0));
+        };
+        add(&mut self.compared, "compared");
+        add(&mut self.skipped, "skipped");
+        add(&mut self.unproven, "unproven");
+        add(&mut self.wrong, "wrong");
+        add(&mut self.damaged, "damaged");
         let list = |name: &str, listed: &mut Vec<Value>| {
             let pages = answer[name].as_array().into_iter().flatten();
             listed.extend(pages.take(MAX_LISTED.saturating_sub(listed.len())).cloned());
         };
         list("pages", &mut self.pages);
         list("damaged_pages", &mut self.damaged_pages);
+    }
+
+    /// Pages that were just being written or moved.
+    fn left_out(&self) -> u64 {
+        self.skipped.saturating_add(self.unproven)
     }
 
     fn json(&self) -> Value {
@@ -121,7 +131,8 @@ fn pages_of_closed_files(server: &mut Server, sums: &Sums) -> Result<Option<u64>
     let cached: Option<u64> = status
         .get("bpe_pages_cached")
         .and_then(|text| text.parse().ok());
-    let seen = sums.compared - sums.wrong.min(sums.compared) + sums.skipped + sums.unproven;
+    let seen = sums.compared.saturating_sub(sums.wrong);
+    let seen = seen.saturating_add(sums.left_out());
     Ok(cached.map(|cached| cached.saturating_sub(seen)))
 }
 
@@ -139,6 +150,7 @@ fn ask(
     // Test with another report first: if the function is missing, its error has the right advice.
     report::ask(server, "summary", "cannot verify")?;
     let mut argument = format!("verify-start {every}");
+    let mut walk = Walk::new(MAX_REQUESTS);
     loop {
         let answer = report::ask(server, &argument, "cannot verify")?;
         if let Some(why) = answer["error"].as_str() {
@@ -156,14 +168,7 @@ fn ask(
             format!("{compared} of about {expected} pages")
         });
         match answer["next"].as_str() {
-            // It becomes part of the next statement.
-            Some(next)
-                if next
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b" -".contains(&b)) =>
-            {
-                next.clone_into(&mut argument);
-            }
+            Some(next) if goes_on(&mut walk, next) => next.clone_into(&mut argument),
             Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
             None => {
                 // The server has already ended it, unless it found damaged pages.
@@ -174,6 +179,16 @@ fn ask(
     }
 }
 
+/// Whether this is a request that continues the walk: `verify-next NAME FILE PAGE`. It becomes part of the next statement.
+fn goes_on(walk: &mut Walk, next: &str) -> bool {
+    let words: Vec<_> = next.split(' ').take(5).collect();
+    let is_name = |name: &str| name.len() <= 32 && name.bytes().all(|b| b.is_ascii_alphanumeric());
+    match words[..] {
+        ["verify-next", name, file, page] => is_name(name) && walk.goes_on(file, page),
+        _ => false,
+    }
+}
+
 fn print(sums: &Sums, saved: Option<(usize, u64)>) {
     say!(
         "Compared    {} cached pages of open files with the data files",
@@ -181,7 +196,7 @@ fn print(sums: &Sums, saved: Option<(usize, u64)>) {
     );
     say!(
         "Left out    {} that were just being written or moved",
-        sums.skipped + sums.unproven
+        sums.left_out()
     );
     if let Some(not_open) = sums.not_open {
         say!(
@@ -244,6 +259,46 @@ fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::rogue;
+
+    #[test]
+    fn endless_verification_ends() {
+        let mut case = rogue::Case::harmless();
+        let harmless = case.answer.clone();
+        case.answer = std::sync::Arc::new(move |statement: &str| match statement {
+            _ if statement.contains("bpe_report") => {
+                let next = r#"{"compared": 1, "next": "verify-next a1 3 0"}"#;
+                rogue::rows(1, &[&[next]])
+            }
+            _ => harmless(statement),
+        });
+        let (_folder, connection) = case.start();
+        let args = Args {
+            sample: 100,
+            save_pages: None,
+            json: false,
+            connection,
+        };
+        let mut server = Server::connect(&args.connection).unwrap();
+        let failure = ask(&mut server, &args, 1, None).map(drop).unwrap_err();
+        assert!(failure.what.contains("cannot be understood"), "{failure}");
+    }
+
+    #[test]
+    fn next_request_is_a_place() {
+        let mut walk = Walk::new(10);
+        for (next, is_place) in [
+            ("verify-next 00ff 0 0", true),
+            ("verify-next 00ff 3 64", true),
+            ("verify-next 00ff 3", false),
+            ("verify-next 00ff 3 65 1", false),
+            ("verify-next a' 3 66", false),
+            ("verify-page 00ff 3 67", false),
+            ("", false),
+        ] {
+            assert_eq!(goes_on(&mut walk, next), is_place, "{next}");
+        }
+    }
 
     #[test]
     fn answers_add_up() {
@@ -261,5 +316,7 @@ mod tests {
         assert_eq!((sums.damaged, sums.damaged_pages.len()), (2, 2));
         sums.add(&Value::Null);
         assert_eq!(sums.json()["compared"], 20);
+        sums.add(&serde_json::json!({"compared": u64::MAX, "skipped": u64::MAX}));
+        assert_eq!((sums.compared, sums.left_out()), (u64::MAX, u64::MAX));
     }
 }

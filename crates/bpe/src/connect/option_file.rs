@@ -18,6 +18,10 @@ const MAX_DEPTH: usize = 10;
 /// Limits on the size of a file in bytes and on the number of files, because other users may own a server's files.
 const MAX_BYTES: u64 = 4 << 20;
 const MAX_FILES: usize = 1000;
+/// Limits on the included directories and on the settings and warnings of all files.
+const MAX_DIRECTORIES: usize = 1000;
+const MAX_SETTINGS: usize = 100_000;
+const MAX_WARNINGS: usize = 1000;
 
 /// One `name` or `name = value` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub struct OptionFiles {
     named: Option<PathBuf>,
     /// Prefix of every path, for a server with another root directory.
     root: PathBuf,
+    /// A limit was reached, and nothing more is read.
+    is_full: bool,
 }
 
 impl OptionFiles {
@@ -88,7 +94,25 @@ impl OptionFiles {
         Ok(())
     }
 
+    /// Whether a limit is reached. The first that is adds the last warning.
+    fn is_full(&mut self, path: &Path) -> bool {
+        let is_over = self.files.len() >= MAX_FILES
+            || self.include_dirs.len() >= MAX_DIRECTORIES
+            || self.settings.len() >= MAX_SETTINGS
+            || self.warnings.len() >= MAX_WARNINGS;
+        if is_over && !self.is_full {
+            self.is_full = true;
+            let what = "too many option files, settings or warnings";
+            self.warnings
+                .push(format!("{}: {what}, the rest is ignored", path.display()));
+        }
+        self.is_full
+    }
+
     fn read_nested(&mut self, path: &Path, depth: usize) {
+        if self.is_full(path) {
+            return;
+        }
         if depth > MAX_DEPTH {
             self.warnings.push(format!(
                 "{}: !include nested too deep, ignored",
@@ -119,13 +143,6 @@ impl OptionFiles {
             }
             self.foreign.push(path.to_path_buf());
         }
-        if self.files.len() >= MAX_FILES {
-            self.warnings.push(format!(
-                "{}: too many option files, ignored",
-                path.display()
-            ));
-            return;
-        }
         let text = match read_bounded(&real, MAX_BYTES) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => {
@@ -137,6 +154,9 @@ impl OptionFiles {
         self.files.push(path.to_path_buf());
         let mut group = None;
         for (index, line) in text.lines().enumerate() {
+            if self.is_full(path) {
+                return;
+            }
             match parse_line(line) {
                 Line::Blank => {}
                 Line::Group(name) => group = Some(name),
@@ -185,6 +205,9 @@ impl OptionFiles {
         names.sort();
         for name in names {
             let path = folder.join(name);
+            if self.is_full(&path) {
+                return;
+            }
             if self.real(&path).is_file() {
                 self.read_nested(&path, depth);
             }
@@ -408,6 +431,42 @@ mod tests {
         files.read_required(&main).unwrap();
         assert!(files.settings.is_empty());
         assert!(files.warnings[0].contains("world-writable"));
+    }
+
+    #[test]
+    fn hostile_files_end_with_one_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let include = format!("!include {}/b.cnf\n", folder.path().display());
+        let directory = format!("!includedir {}/empty\n", folder.path().display());
+        write(folder.path(), "empty/none", "");
+        write(folder.path(), "b.cnf", "");
+        for (text, wanted) in [
+            (include.repeat(2000), [MAX_FILES, 0, 0, 1]),
+            (directory.repeat(2000), [1, MAX_DIRECTORIES, 0, 1]),
+            (
+                format!("[a]\n{}", "b\n".repeat(MAX_SETTINGS + 9)),
+                [1, 0, MAX_SETTINGS, 1],
+            ),
+            ("b\n".repeat(5000), [1, 0, 0, MAX_WARNINGS + 1]),
+        ] {
+            let mut files = OptionFiles::new();
+            let path = write(folder.path(), "my.cnf", &text);
+            files.read_required(&path).unwrap();
+            let found = [
+                files.files.len(),
+                files.include_dirs.len(),
+                files.settings.len(),
+                files.warnings.len(),
+            ];
+            assert_eq!(found, wanted);
+            assert!(
+                files
+                    .warnings
+                    .last()
+                    .unwrap()
+                    .contains("the rest is ignored")
+            );
+        }
     }
 
     #[test]

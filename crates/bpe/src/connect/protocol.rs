@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use interface::canary;
 use mysql::consts::CapabilityFlags;
-use mysql::{Column, DriverError, Error, MySqlError, Row};
+use mysql::{Column, DriverError, Error, MySqlError, Row, Value};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{AuthPlugin, HandshakeResponse, SslRequest};
 use mysql_common::proto::{MySerialize, Text};
@@ -235,6 +235,13 @@ impl<S: Stream> Protocol<S> {
                 _ if is_end(&packet) => return Ok(()),
                 _ => {}
             }
+            // A value takes memory beside its bytes: a null has one byte only.
+            left = columns
+                .len()
+                .checked_mul(size_of::<Value>())
+                .and_then(|bytes| left.checked_sub(bytes))
+                .or(canary!("bytes-of-an-answer").then_some(left))
+                .ok_or_else(|| malformed("too many bytes"))?;
             let row = ParseBuf(&packet)
                 .parse::<RowDeserializer<ServerSide, Text>>(Arc::clone(&columns))?;
             each(row.into_inner());

@@ -18,6 +18,7 @@ use crate::connect::trust::{Holder, Rule};
 use crate::connect::{self, Address, Target, plain};
 use crate::support::failure::{Exit, Failure};
 use crate::support::quote::sql_text;
+use crate::support::text::cut;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
@@ -128,7 +129,12 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
 /// Bounds for an answer of names and values. A server has fewer than 2,000 variables, and each is kept in memory.
 const PAIRS: Bounds = Bounds {
     rows: 10_000,
-    bytes: 16 << 20,
+    bytes: 4 << 20,
+    ..BOUNDS
+};
+/// Bounds of a single row.
+const ONE: Bounds = Bounds {
+    bytes: 4 << 20,
     ..BOUNDS
 };
 /// Values of this many bytes or more may have been truncated by SHOW.
@@ -149,7 +155,7 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: the function does not exist.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// Number of characters kept of a variable that SHOW returns.
+/// Bytes kept of a name or value; SHOW returns at most 2 KiB of each.
 const MAX_SHOWN: usize = 1 << 14;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
@@ -332,7 +338,11 @@ impl Server {
 
     /// First column of the first row.
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
-        let value: Option<Option<String>> = self.row(sql)?;
+        self.value_within(sql, ONE)
+    }
+
+    fn value_within(&mut self, sql: &str, bounds: Bounds) -> Result<Option<String>, mysql::Error> {
+        let value: Option<Option<String>> = self.row_within(sql, bounds)?;
         Ok(value.flatten())
     }
 
@@ -353,11 +363,12 @@ impl Server {
     }
 
     fn report_by_either(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
+        let bounds = bounds_of(name);
         let name = argument(name);
         if !self.reports_by_variable {
-            match self.value(&format!("SELECT bpe_report({name})")) {
+            match self.value_within(&format!("SELECT bpe_report({name})"), bounds) {
                 Err(error) if is_no_function(&error) => {
-                    let report = self.report_by_variable(&name);
+                    let report = self.report_by_variable(&name, bounds);
                     self.reports_by_variable = report.is_ok();
                     return report.map_err(|of_variable| {
                         let without = error_code(&of_variable) == UNKNOWN_VARIABLE;
@@ -367,7 +378,7 @@ impl Server {
                 answer => return answer,
             }
         }
-        let report = self.report_by_variable(&name);
+        let report = self.report_by_variable(&name, bounds);
         // If the plugin was uninstalled, a later one may provide the function again.
         self.reports_by_variable = report.is_ok();
         report
@@ -375,10 +386,14 @@ impl Server {
 
     /// # Errors
     /// `UNKNOWN_VARIABLE` if the plugin is older or not installed.
-    fn report_by_variable(&mut self, argument: &str) -> Result<Option<String>, mysql::Error> {
+    fn report_by_variable(
+        &mut self,
+        argument: &str,
+        bounds: Bounds,
+    ) -> Result<Option<String>, mysql::Error> {
         let name = format!("SET SESSION bpe_report = {argument}");
         self.ask(|session| session.execute(&name))?;
-        let report = self.value("SELECT @@SESSION.bpe_report");
+        let report = self.value_within("SELECT @@SESSION.bpe_report", bounds);
         // The server would otherwise keep a copy of the report.
         self.ask(|session| session.execute("SET SESSION bpe_report = ''"))?;
         report
@@ -386,9 +401,17 @@ impl Server {
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
+        self.row_within(sql, ONE)
+    }
+
+    fn row_within<T: FromRow>(
+        &mut self,
+        sql: &str,
+        bounds: Bounds,
+    ) -> Result<Option<T>, mysql::Error> {
         let mut first = None;
         let one = |row| first = first.take().or(Some(row));
-        self.ask(|session| session.query(sql, BOUNDS, one))?;
+        self.ask(|session| session.query(sql, bounds, one))?;
         clean_if_any(first)
     }
 
@@ -417,12 +440,17 @@ impl Server {
         rows
     }
 
-    /// Two columns of every row.
+    /// Two columns of every row, each cut to [`MAX_SHOWN`].
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
         let rows: Vec<(Option<String>, Option<String>)> = self.rows_within(sql, PAIRS)?;
-        Ok(rows
-            .into_iter()
-            .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
+        let shown = |text: Option<String>| {
+            let mut text = text.unwrap_or_default();
+            cut(&mut text, MAX_SHOWN);
+            text
+        };
+        let pairs = rows.into_iter();
+        Ok(pairs
+            .map(|(name, value)| (shown(name), shown(value)))
             .collect())
     }
 
@@ -432,10 +460,7 @@ impl Server {
             .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))?;
         Ok(pairs
             .into_iter()
-            .map(|(name, value)| {
-                let cut: String = value.chars().take(MAX_SHOWN).collect();
-                (name.to_ascii_lowercase(), cut)
-            })
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .collect())
     }
 
@@ -543,6 +568,17 @@ fn like_exactly(name: &str) -> String {
 fn pattern(like: &str) -> String {
     let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '\\');
     format!("'{}'", like.replace(|c: char| !is_named(c), "_"))
+}
+
+/// Bounds of a report. Parsed JSON takes many times its bytes. Only reports with a row for each file or rule are long.
+fn bounds_of(report: &str) -> Bounds {
+    let bytes = match report {
+        "files" | "rules" | "suspended" => BOUNDS.bytes,
+        // The console asks for it each second.
+        "latency" => 1 << 20,
+        _ => ONE.bytes,
+    };
+    Bounds { bytes, ..ONE }
 }
 
 /// The argument of `bpe_report`. Report names consist of lower-case letters.
@@ -755,6 +791,50 @@ mod tests {
             let mut server = Server::connect(&args).unwrap();
             assert_eq!(server.variables("%").is_ok(), is_taken, "{count}");
         }
+    }
+
+    #[test]
+    fn answers_are_bounded_by_question() {
+        // Rows of nulls take far more memory than their bytes.
+        let mut nulls = rogue::columns(4000);
+        nulls.extend(vec![vec![0xfb; 4000]; 1000]);
+        nulls.push(b"\xfe\0\0\x02\0".to_vec());
+        let (_folder, args) = rogue(nulls).start();
+        let mut server = Server::connect(&args).unwrap();
+        let failure = server.rows::<Row>("SHOW FULL PROCESSLIST").unwrap_err();
+        assert!(plain(&failure).contains("too many bytes"), "{failure}");
+        for (mib, report, is_taken) in [
+            (0, "latency", true),
+            (2, "latency", false),
+            (2, "summary", true),
+            (5, "summary", false),
+            (5, "heat:1:0", false),
+            (5, "files", true),
+        ] {
+            let text = "x".repeat(50_000);
+            let row = vec![text.as_str(); 20];
+            // More rows than the one that is taken.
+            let answer = rogue::rows(20, &vec![row.as_slice(); mib]);
+            let (_folder, args) = rogue(answer).start();
+            let mut server = Server::connect(&args).unwrap();
+            let found = server.report(report);
+            let is_bounded = found
+                .as_ref()
+                .err()
+                .is_some_and(|error| plain(error).contains("too many bytes"));
+            assert_eq!(!is_bounded, is_taken, "{report} {mib}");
+        }
+    }
+
+    #[test]
+    fn pairs_have_short_texts() {
+        let long = "東".repeat(20_000);
+        let (_folder, args) = rogue(rogue::rows(2, &[&[&long, &long], &["a", "b"]])).start();
+        let pairs = Server::connect(&args).unwrap().pairs("SHOW").unwrap();
+        let (name, value) = &pairs[0];
+        assert!(name.len() <= MAX_SHOWN && value.len() <= MAX_SHOWN);
+        assert!(value.capacity() <= MAX_SHOWN && long.starts_with(value));
+        assert_eq!(pairs[1], ("a".into(), "b".into()));
     }
 
     #[test]

@@ -252,6 +252,14 @@ mod tests {
     }
 
     #[test]
+    fn verify_ca_without_authority_is_refused() {
+        let text = "[[server]]\nname = 'a'\nhost = '127.0.0.1'\nport = 1\nssl-mode = 'VERIFY_CA'\n";
+        let mut target = parse(text).unwrap()[0].target().unwrap();
+        let failure = target.connect(None).map(drop).unwrap_err().to_string();
+        assert!(failure.contains("VERIFY_CA checks no name"), "{failure}");
+    }
+
+    #[test]
     fn readable_file_with_passwords_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("servers.toml");

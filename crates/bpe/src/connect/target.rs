@@ -89,7 +89,8 @@ pub struct Args {
         hide_env_values = true
     )]
     pub server_user: Option<String>,
-    /// TLS over TCP. Certificates are verified in each mode but DISABLED; VERIFY_CA does not check the name. A password needs TLS
+    /// TLS over TCP. Certificates are verified in each mode but DISABLED; VERIFY_CA checks no name, and needs --ssl-ca. A
+    /// password needs TLS
     #[arg(long, value_name = "MODE", value_enum, ignore_case = true)]
     pub ssl_mode: Option<SslMode>,
     /// Certificates of the authorities that sign the server's, in PEM form; without it the system's
@@ -514,6 +515,14 @@ impl Target {
             _ => true,
         };
         let checks_name = self.ssl_mode != SslMode::VerifyCa;
+        if wanted && !checks_name && self.ssl_ca.is_none() {
+            return Err(self.refuse(
+                "ssl-mode VERIFY_CA checks no name, so that without ssl-ca every server with a public certificate \
+                 would get the password",
+                "name the authority of the server's certificate with --ssl-ca FILE (ssl-ca in a file), or use \
+                 VERIFY_IDENTITY",
+            ));
+        }
         wanted
             .then(|| stream::tls_config(self.ssl_ca.as_deref(), checks_name))
             .transpose()
@@ -800,6 +809,26 @@ pub mod tests {
                 _ => panic!("{mode:?} {authority:?}: {failure:?}"),
             }
         }
+    }
+
+    #[test]
+    fn verify_ca_without_authority_is_refused() {
+        let of_line = Args {
+            host: Some("db1".into()),
+            ssl_mode: Some(SslMode::VerifyCa),
+            ..Args::default()
+        };
+        let of_file = "[client]\nhost=db1\nssl-mode=VERIFY_CA\n";
+        for (args, text) in [(of_line, ""), (Args::default(), of_file)] {
+            let target = args.resolve(&files(text), &nothing).unwrap();
+            let failure = target.tls().unwrap_err().to_string();
+            assert!(failure.contains("VERIFY_CA checks no name"), "{failure}");
+            assert!(failure.contains("--ssl-ca FILE"), "{failure}");
+        }
+        // A socket needs no certificate.
+        let text = "[client]\nsocket=/a\nssl-mode=VERIFY_CA\n";
+        let target = Args::default().resolve(&files(text), &nothing).unwrap();
+        assert!(target.tls().unwrap().is_none());
     }
 
     #[test]

@@ -18,19 +18,19 @@ use crate::support::failure::Failure;
 pub struct View {
     pub servers: Vec<Arc<Watched>>,
     clusters: Vec<Option<String>>,
-    locations: Vec<Option<NodeState>>,
-    present: Vec<Result<NodeState, Failure>>,
-    /// Verdicts name only the server that they are about.
+    locations: Vec<Option<Arc<NodeState>>>,
+    present: Vec<Result<Arc<NodeState>, Failure>>,
+    /// Verdicts contain no texts from a server, and name only the server that they are about.
     is_for_strangers: bool,
 }
 
 impl View {
-    /// The view for callers without the token: no texts from a server, and no names except the requested one.
+    /// The view for callers without the token.
     pub fn for_strangers(console: &Console) -> Self {
-        let mut view = Self::of(console);
-        view.present = view.present.into_iter().map(ready::for_strangers).collect();
-        view.is_for_strangers = true;
-        view
+        Self {
+            is_for_strangers: true,
+            ..Self::of(console)
+        }
     }
 
     pub fn of(console: &Console) -> Self {
@@ -95,16 +95,25 @@ impl View {
             .find(|group| group.members.contains(&number))
             .map_or(vec![number], |group| group.members);
         let roles = group::roles(&self.known(), &members);
+        let without_texts: Vec<_> = members
+            .iter()
+            .filter(|_| self.is_for_strangers)
+            .map(|i| ready::for_strangers(self.present[*i].as_deref()))
+            .collect();
         let nodes: Vec<ready::Candidate> = members
             .iter()
             .zip(roles)
-            .map(|(i, role)| ready::Candidate {
+            .enumerate()
+            .map(|(place, (i, role))| ready::Candidate {
                 name: match self.is_for_strangers && *i != number {
                     true => "another node",
                     false => &self.servers[*i].name,
                 },
                 role,
-                seen: self.present[*i].as_ref(),
+                seen: match without_texts.get(place) {
+                    Some(seen) => seen.as_ref(),
+                    None => self.present[*i].as_deref(),
+                },
             })
             .collect();
         let among = members.iter().position(|i| *i == number).unwrap_or(0);

@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::support::text::cut;
+
 /// Maximum bytes of a displayed text.
 const MAX_MESSAGE: usize = 1024;
 /// Maximum number of events.
@@ -51,10 +53,7 @@ impl Events {
 /// The first kibibyte of a text for display, which may contain a statement of a quarter of a megabyte.
 pub fn shortened(mut text: String) -> String {
     if text.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE)
-            .rev()
-            .find(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or(0));
+        cut(&mut text, MAX_MESSAGE);
         text.push_str(" ...");
     }
     text

@@ -257,7 +257,10 @@ impl RollingChange {
         };
         let seen = self.order.iter().map(|other| {
             let place = other.present();
-            (other.name.as_str(), place.map(|place| place.membership))
+            (
+                other.name.as_str(),
+                place.map(|place| place.membership.clone()),
+            )
         });
         topology_check::still(seen.collect(), self.max_lag_s, &self.primaries)?;
         let node_change = NodeChange {

@@ -222,7 +222,7 @@ impl<'a> Sampler<'a> {
             self.server.note(level, format!("{said}{reason}"));
             self.before.state = Some(state);
         }
-        let troubles = figures.device_errors + figures.failed_proofs;
+        let troubles = figures.errors();
         if troubles > self.before.troubles && !first {
             self.server.note(
                 Level::Warning,

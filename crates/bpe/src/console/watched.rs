@@ -79,7 +79,7 @@ struct Seen {
     /// Time of the last answer.
     answered: Option<Instant>,
     /// Cluster role and cache warmth at the last answer.
-    place: Option<probe::NodeState>,
+    place: Option<Arc<probe::NodeState>>,
     task: Option<Task>,
     run: Option<Value>,
     comparing: Option<Value>,
@@ -240,11 +240,11 @@ impl Watched {
     }
 
     pub fn show_place(&self, place: probe::NodeState) {
-        self.seen().place = Some(place);
+        self.seen().place = Some(Arc::new(place));
     }
 
     /// The cluster role at the last answer.
-    pub fn place(&self) -> Option<probe::NodeState> {
+    pub fn place(&self) -> Option<Arc<probe::NodeState>> {
         self.seen().place.clone()
     }
 
@@ -252,14 +252,14 @@ impl Watched {
     ///
     /// # Errors
     /// Why the server does not answer.
-    pub fn present(&self) -> Result<probe::NodeState, Failure> {
+    pub fn present(&self) -> Result<Arc<probe::NodeState>, Failure> {
         let seen = self.seen();
         let lost = |why: String| Err(Failure::new(Exit::Connect, why));
         if let Some(trouble) = &seen.trouble {
             return lost(trouble.error.clone());
         }
         match (&seen.place, seen.answered) {
-            (Some(place), Some(at)) if at.elapsed() < ANSWER_TIMEOUT => Ok(place.clone()),
+            (Some(place), Some(at)) if at.elapsed() < ANSWER_TIMEOUT => Ok(Arc::clone(place)),
             (_, Some(at)) => lost(format!(
                 "it has not answered for {} s",
                 at.elapsed().as_secs()

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use interface::untrusted::one_line;
+
 use super::finding::Finding;
 use crate::connect::process::Process;
 use crate::installation::disk;
@@ -35,7 +37,7 @@ pub fn check(path: &Path, share: u64, process: Option<&Process>, data: Option<&P
                 .advise(format!(
                     "name its target{}",
                     fs::read_link(&seen)
-                        .map(|target| format!(": {}", target.display()))
+                        .map(|target| format!(": {}", one_line(&target.to_string_lossy())))
                         .unwrap_or_default()
                 )),
             );

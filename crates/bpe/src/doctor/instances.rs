@@ -115,12 +115,13 @@ impl LockStatistics {
         if rows.is_empty() {
             return None;
         }
+        let sum = |of: fn(&Row) -> u64| rows.iter().map(of).fold(0, u64::saturating_add);
         Some(LockStatistics {
             instances: rows.len() as u64,
-            accesses: rows.iter().map(|row| row.accesses).sum(),
+            accesses: sum(|row| row.accesses),
             hottest: rows.iter().map(|row| row.accesses).max()?,
-            lock_accesses: rows.iter().map(|row| row.lock_accesses).sum(),
-            lock_waits: rows.iter().map(|row| row.lock_waits).sum(),
+            lock_accesses: sum(|row| row.lock_accesses),
+            lock_waits: sum(|row| row.lock_waits),
         })
     }
 }

@@ -66,8 +66,8 @@ pub struct Room {
 pub fn room(path: &Path) -> io::Result<Room> {
     let fs = rustix::fs::statvfs(path)?;
     Ok(Room {
-        free: fs.f_bavail * fs.f_frsize,
-        total: fs.f_blocks * fs.f_frsize,
+        free: fs.f_bavail.saturating_mul(fs.f_frsize),
+        total: fs.f_blocks.saturating_mul(fs.f_frsize),
         read_only: fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
     })
 }
@@ -75,7 +75,9 @@ pub fn room(path: &Path) -> io::Result<Room> {
 impl Room {
     /// Bytes that a cache may use here, including the `taken` ones. The extension keeps a reserve free.
     pub fn usable(&self, taken: u64) -> u64 {
-        (self.free + taken).saturating_sub(cache::reserve(self.total))
+        self.free
+            .saturating_add(taken)
+            .saturating_sub(cache::reserve(self.total))
     }
 }
 

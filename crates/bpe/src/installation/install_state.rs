@@ -7,6 +7,7 @@ use std::hash::Hasher;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use interface::untrusted::one_line;
 use serde::{Deserialize, Serialize};
 
 use crate::connect::process::Process;
@@ -16,6 +17,8 @@ use crate::support::files::{Directory, split};
 
 /// Root's directory of records.
 const ROOT_DIRECTORY: &str = "/var/lib/innodb-bpe";
+/// Name of the directories that this command makes where none is named.
+const OWN_DIRECTORY: &str = "innodb-bpe";
 /// Maximum size of a record in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of pool sizes in a record; the newest is last.
@@ -27,6 +30,8 @@ const MAX_LOWERINGS: usize = 100;
 pub struct InstallState {
     /// For human readers: which server this is.
     pub server: String,
+    /// Records of earlier versions have none: their file name alone is compared.
+    pub identity: Option<Identity>,
     pub pool_before: Option<u64>,
     pub pool_after: Option<u64>,
     /// Every size that the pool was set to, because a restart may restore an earlier one. Records of earlier versions
@@ -44,6 +49,82 @@ pub struct InstallState {
     pub native_aio_off: bool,
     /// Schema `bpe` existed before the views were created in it.
     pub schema_was_there: bool,
+}
+
+/// Which server a record belongs to. The file name is only a short hash of it, which another server could have, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// User and data directory of the server's process.
+    Process {
+        user: u32,
+        data_directory: String,
+        device: u64,
+        inode: u64,
+    },
+    /// Where a server without a visible process was reached, and the variables by which it identifies itself.
+    Remote {
+        address: String,
+        variables: Vec<String>,
+    },
+}
+
+impl Identity {
+    /// # Errors
+    /// The server does not answer.
+    fn of(server: &mut Server, process: Option<&Process>) -> Result<Self, Failure> {
+        // Without the permission to inspect the process there is no identity of it.
+        if let Some(of_process) = process.and_then(Self::of_process) {
+            return Ok(of_process);
+        }
+        Ok(Self::Remote {
+            variables: says(server)?,
+            address: server.address.to_string(),
+        })
+    }
+
+    fn of_process(process: &Process) -> Option<Self> {
+        let (user, data) = process.data_directory().ok()?;
+        let (device, inode) = process.data_inode().ok()?;
+        // File systems of several disks, such as Btrfs, get another number with each mount.
+        let is_of_a_disk = rustix::fs::major(device) != 0;
+        Some(Self::Process {
+            user,
+            data_directory: data.display().to_string(),
+            device: if is_of_a_disk { device } else { 0 },
+            inode,
+        })
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Process {
+                user,
+                data_directory,
+                device,
+                inode,
+            } => format!(
+                "user {user}, data directory {}, device {device}, inode {inode}",
+                one_line(data_directory)
+            ),
+            Self::Remote { address, .. } => address.clone(),
+        }
+    }
+
+    /// The file name. Names of remote servers have a prefix that other names never have.
+    fn file_name(&self) -> String {
+        match self {
+            Self::Process {
+                user,
+                data_directory,
+                ..
+            } => format!("{:016x}.json", fnv1a(&format!("{user}\0{data_directory}"))),
+            Self::Remote { variables, .. } => {
+                let all: String = variables.iter().map(|one| format!("{one}\0")).collect();
+                format!("remote-{:016x}.json", fnv1a(&all))
+            }
+        }
+    }
 }
 
 /// A pool size that was set, and the size without the extension.
@@ -104,12 +185,12 @@ impl InstallState {
 pub struct StateFile {
     folder: PathBuf,
     name: String,
+    identity: Identity,
 }
 
 impl StateFile {
     /// Derives the file name from the user and the data directory of the server's process. A server without a visible
-    /// process, for example on another host, is identified by its own variables. The file names of such servers have a
-    /// prefix that other names never have.
+    /// process, for example on another host, is identified by its own variables.
     ///
     /// # Errors
     /// The server does not answer, or there is no folder for records.
@@ -122,23 +203,27 @@ impl StateFile {
             Some(folder) => folder.to_path_buf(),
             None => default_folder()?,
         };
-        // Without the permission to inspect the process there is no identity.
-        let identity = process.and_then(|process| process.data_directory().ok());
-        let name = match identity {
-            Some((user, data)) => {
-                let text = format!("{user}\0{}", data.display());
-                format!("{:016x}.json", fnv1a(text.as_bytes()))
-            }
-            None => format!("remote-{:016x}.json", fnv1a(says(server)?.as_bytes())),
-        };
-        Ok(Self { folder, name })
+        let identity = Identity::of(server, process)?;
+        Ok(Self {
+            folder,
+            name: identity.file_name(),
+            identity,
+        })
     }
 
     /// Opens the directory, which only this user may enter; `None` if it does not exist.
     fn open(&self) -> io::Result<Option<Directory>> {
         match Directory::open(&self.folder) {
-            // An earlier version made it readable for others. They could not write there, because opening would then have failed.
-            Ok(folder) => folder.make_private().map(|()| Some(folder)),
+            Ok(folder) => {
+                // An earlier version made its own directory readable for others. They could not write there, because opening
+                // would then have failed.
+                if !folder.is_private()? && !self.folder.ends_with(OWN_DIRECTORY) {
+                    return Err(io::Error::other(
+                        "other users may enter its directory, which is not one for these records alone",
+                    ));
+                }
+                Ok(Some(folder))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -151,7 +236,7 @@ impl StateFile {
     /// Reads the record; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read or parsed, or other users could have written it.
+    /// It cannot be read or parsed, other users could have written it, or it belongs to another server.
     pub fn read(&self) -> Result<Option<InstallState>, Failure> {
         let name = OsStr::new(&self.name);
         let read = self.open().and_then(|folder| match folder {
@@ -165,24 +250,49 @@ impl StateFile {
             ));
             failure.advise(match error.kind() {
                 io::ErrorKind::PermissionDenied => "run as the user who ran `bpe enable` (sudo?)",
-                _ => "name a directory that only this user may change with --state-dir",
+                _ => "name a directory that only this user may enter and change with --state-dir",
             })
         })?;
         let Some(bytes) = bytes else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        let record: InstallState = serde_json::from_slice(&bytes).map_err(|error| {
             Failure::refused(format!(
                 "the record {} cannot be understood: {error}",
                 self.path().display()
             ))
             .advise("fix it, or remove it and set innodb_buffer_pool_size by hand")
-        })
+        })?;
+        match &record.identity {
+            Some(identity) if *identity != self.identity => Err(Failure::refused(format!(
+                "the record {} belongs to another server: its `identity` differs from this one's ({})",
+                self.path().display(),
+                self.identity.describe()
+            ))
+            .advise(
+                "if it is this server, and its data directory was restored or mounted anew, or it was reached at another \
+                 address, take `identity` out of the record; else name another directory with --state-dir",
+            )),
+            _ => Ok(Some(record)),
+        }
     }
 
     /// Replaces the record atomically.
     pub fn write(&self, record: &InstallState) -> Result<(), String> {
-        let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
-        Directory::open_or_make(&self.folder)
-            .and_then(|folder| folder.write_over(OsStr::new(&self.name), &text, 0o600))
+        let record = InstallState {
+            identity: Some(self.identity.clone()),
+            ..record.clone()
+        };
+        let text = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
+        let write = || {
+            let folder = match self.open()? {
+                Some(folder) => folder,
+                None => Directory::open_or_make(&self.folder)?,
+            };
+            if !folder.is_private()? {
+                folder.make_private()?;
+            }
+            folder.write_over(OsStr::new(&self.name), &text, 0o600)
+        };
+        write()
             .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
     }
 
@@ -209,20 +319,17 @@ impl StateFile {
 }
 
 /// Variables by which a server identifies itself.
-fn says(server: &mut Server) -> Result<String, Failure> {
-    let mut said = String::new();
-    for name in [
+fn says(server: &mut Server) -> Result<Vec<String>, Failure> {
+    let names = [
         "server_uuid",
         "server_uid",
         "hostname",
         "datadir",
         "socket",
         "port",
-    ] {
-        said.push_str(&server.variable(name)?.unwrap_or_default());
-        said.push('\0');
-    }
-    Ok(said)
+    ];
+    let value = |name| Ok(server.variable(name)?.unwrap_or_default());
+    names.into_iter().map(value).collect()
 }
 
 /// Root uses `/var/lib/innodb-bpe`. No directory is shared by several users.
@@ -235,7 +342,7 @@ fn default_folder() -> Result<PathBuf, Failure> {
         path.filter(|path| path.is_absolute())
     };
     match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
-        Some(state) => Ok(state.join("innodb-bpe")),
+        Some(state) => Ok(state.join(OWN_DIRECTORY)),
         None => Err(Failure::usage(
             "HOME names no folder to keep the original settings in, for `bpe disable`",
         )
@@ -244,9 +351,9 @@ fn default_folder() -> Result<PathBuf, Failure> {
 }
 
 /// Names the file. Its strength does not matter, but later releases must compute the same name.
-fn fnv1a(bytes: &[u8]) -> u64 {
+fn fnv1a(text: &str) -> u64 {
     let mut hasher = fnv::FnvHasher::default();
-    hasher.write(bytes);
+    hasher.write(text.as_bytes());
     hasher.finish()
 }
 
@@ -254,16 +361,57 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    fn identity(inode: u64) -> Identity {
+        Identity::Process {
+            user: 999,
+            data_directory: "/var/lib/mysql".into(),
+            device: 3,
+            inode,
+        }
+    }
+
+    fn place(folder: PathBuf) -> StateFile {
+        StateFile {
+            folder,
+            name: "r.json".into(),
+            identity: identity(7),
+        }
+    }
+
+    #[test]
+    fn record_of_another_server_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = place(folder.path().join("records"));
+        own.write(&InstallState::default()).unwrap();
+        assert!(own.read().unwrap().is_some());
+        let remote = |address: &str| Identity::Remote {
+            address: address.into(),
+            variables: vec!["uuid".into(), "3306".into()],
+        };
+        assert_eq!(remote("a").file_name(), remote("b").file_name());
+        // The name of its file is the same.
+        for identity in [identity(8), remote("a")] {
+            let other = StateFile {
+                identity,
+                ..own.clone()
+            };
+            let failure = other.read().unwrap_err().to_string();
+            assert!(failure.contains("belongs to another server"), "{failure}");
+        }
+        // A record of an earlier version.
+        std::fs::write(own.path(), r#"{"pool_before":1024}"#).unwrap();
+        let before = own.read().unwrap().and_then(|record| record.pool_before);
+        assert_eq!(before, Some(1024));
+    }
+
     #[test]
     fn records_come_back_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
-        let place = StateFile {
-            folder: folder.path().join("deep/er"),
-            name: "r.json".into(),
-        };
+        let place = place(folder.path().join("deep/er"));
         assert_eq!(place.read().unwrap(), None);
         let mut record = InstallState {
             server: "MariaDB".into(),
+            identity: Some(identity(7)),
             pool_before: Some(5),
             folders: vec!["/a".into()],
             ..InstallState::default()
@@ -317,33 +465,38 @@ mod tests {
     fn a_folder_that_others_may_change_is_not_believed() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let folder = tempfile::tempdir().unwrap();
-        let place = StateFile {
-            folder: folder.path().join("records"),
-            name: "r.json".into(),
-        };
+        let place = place(folder.path().join("records"));
         place.write(&InstallState::default()).unwrap();
-        let set = |mode| {
+        let set = |place: &StateFile, mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&place.folder, permissions).unwrap();
         };
+        let mode = |place: &StateFile| std::fs::metadata(&place.folder).unwrap().mode() & 0o777;
         for mode in [0o777, 0o1777, 0o770] {
-            set(mode);
+            set(&place, mode);
             assert!(place.read().is_err(), "{mode:o}");
         }
-        // Permissions as set by an earlier version.
-        set(0o755);
-        assert!(place.read().unwrap().is_some());
-        let mode = std::fs::metadata(&place.folder).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o700);
+        // The directory may be one such as /etc, which stays as it is.
+        set(&place, 0o755);
+        let failure = place.read().unwrap_err().to_string();
+        assert!(failure.contains("--state-dir"), "{failure}");
+        assert!(place.write(&InstallState::default()).is_err());
+        assert!(place.remove().is_err());
+        assert_eq!(mode(&place), 0o755);
+        // The own directory of an earlier version. Reading changes nothing.
+        let own = super::tests::place(folder.path().join(OWN_DIRECTORY));
+        own.write(&InstallState::default()).unwrap();
+        set(&own, 0o755);
+        assert!(own.read().unwrap().is_some());
+        assert_eq!(mode(&own), 0o755);
+        own.write(&InstallState::default()).unwrap();
+        assert_eq!(mode(&own), 0o700);
     }
 
     #[test]
     fn a_damaged_record_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let place = StateFile {
-            folder: folder.path().join("records"),
-            name: "r.json".into(),
-        };
+        let place = place(folder.path().join("records"));
         place.write(&InstallState::default()).unwrap();
         std::fs::write(place.path(), "{").unwrap();
         let text = place.read().unwrap_err().to_string();
@@ -355,7 +508,8 @@ mod tests {
 
     #[test]
     fn hash_is_fnv1a() {
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(identity(7).file_name(), "cb43c05371643579.json");
     }
 }

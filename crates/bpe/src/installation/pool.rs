@@ -56,7 +56,7 @@ impl Pool {
     pub fn max_to_keep(self) -> Option<u64> {
         // The server rounds the limit up to its allocation unit.
         self.max
-            .filter(|&max| max < self.size + EXTENT)
+            .filter(|&max| max < self.size.saturating_add(EXTENT))
             .map(|_| self.size)
     }
 
@@ -68,16 +68,17 @@ impl Pool {
         if below >= self.step && self.size - below <= most {
             return Some(below);
         }
-        let above = exact.div_ceil(self.step) * self.step;
+        let above = exact.div_ceil(self.step).saturating_mul(self.step);
         (above < self.size).then_some(above)
     }
 }
 
+/// Never 0, whatever the server answers.
 fn step(chunk: u64, instances: u64) -> u64 {
     if chunk == 0 {
         MIB
     } else {
-        chunk * instances.max(1)
+        chunk.saturating_mul(instances.max(1))
     }
 }
 
@@ -86,7 +87,8 @@ fn step(chunk: u64, instances: u64) -> u64 {
 /// is staged.
 pub fn expected_memory(size: u64, page_size: u64) -> u64 {
     const STANDING: u64 = MIB;
-    size / page_size.max(1) * 16 + (size / 400).clamp(3 * MIB, 64 * MIB) + STANDING
+    let of_pages = (size / page_size.max(1)).saturating_mul(16);
+    of_pages.saturating_add((size / 400).clamp(3 * MIB, 64 * MIB) + STANDING)
 }
 
 /// The largest cache whose expected memory stays within 4 % of a pool of `pool` bytes, 0 if none.
@@ -226,6 +228,27 @@ mod tests {
     fn steps_are_the_servers() {
         assert_eq!(step(0, 1), MIB);
         assert_eq!(step(128 * MIB, 8), GIB);
+    }
+
+    #[test]
+    fn hostile_figures_do_not_overflow() {
+        const ALL: [u64; 5] = [0, 1, 1 << 32, 1 << 63, u64::MAX];
+        for (size, chunk) in ALL.iter().flat_map(|size| ALL.map(|chunk| (*size, chunk))) {
+            for instances in ALL {
+                let pool = Pool {
+                    size,
+                    step: step(chunk, instances),
+                    max: Some(size),
+                };
+                for memory in ALL {
+                    let lowered = pool.lowered_for(memory);
+                    assert!(lowered.is_none_or(|lowered| lowered <= size), "{pool:?}");
+                }
+                assert_eq!(pool.max_to_keep(), (size < u64::MAX).then_some(size));
+            }
+            assert!(expected_memory(size, chunk) >= 4 * MIB);
+            assert_eq!(largest_cache(size, chunk) % MIB, 0);
+        }
     }
 
     #[test]

@@ -101,6 +101,11 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Errors of cache disks and failed proofs.
+    pub fn errors(&self) -> u64 {
+        self.device_errors.saturating_add(self.failed_proofs)
+    }
+
     /// Figures of the time from `before` to `now`.
     pub fn between(before: &Sample, now: &Sample) -> Self {
         let seconds = (now.taken - before.taken).as_secs_f64().max(1e-3);
@@ -137,11 +142,11 @@ impl Figures {
             },
             innodb_reads_per_s: rate("innodb_pages_read"),
             unseen_reads_per_s: more("innodb_pages_read")
-                .saturating_sub(hits + more("bpe_data_reads"))
+                .saturating_sub(hits.saturating_add(more("bpe_data_reads")))
                 as f64
                 / seconds,
             pool_hit_percent: percent(from_memory, requests),
-            hit_ratio_percent: percent(hits, hits + misses),
+            hit_ratio_percent: percent(hits, hits.saturating_add(misses)),
             hit_ratio_total_percent: now.number("bpe_hit_ratio"),
             misses_per_s: misses as f64 / seconds,
             misses_returned_per_s: rate("bpe_misses_returned"),
@@ -213,6 +218,7 @@ pub fn are_piled_up(threads: f64, usual: f64) -> bool {
 pub mod tests {
     use std::time::{Duration, Instant};
 
+    use interface::status::Status;
     use serde_json::json;
 
     use super::*;
@@ -297,6 +303,17 @@ pub mod tests {
         let figures = Figures::between(&before, &now);
         assert_eq!(figures.saved_bytes_per_s, 200.0 * 12288.0);
         assert_eq!(figures.saved_bytes_total, 200 * 12288);
+    }
+
+    #[test]
+    fn hostile_counters_do_not_overflow() {
+        let start = Instant::now();
+        let names = Status::ALL.iter().map(|one| format!("bpe_{}", one.name()));
+        let names: Vec<_> = names.chain(["innodb_pages_read".to_owned()]).collect();
+        let all: Vec<_> = names.iter().map(|name| (name.as_str(), u64::MAX)).collect();
+        let figures = Figures::between(&sample(start, 0, &[]), &sample(start, 1000, &all));
+        assert_eq!(figures.errors(), u64::MAX);
+        assert_eq!(figures.hit_ratio_percent, Some(100.0));
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl Histogram {
     }
 
     pub fn count(&self) -> u64 {
-        self.buckets.values().sum()
+        let counts = self.buckets.values();
+        counts.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Counts since `earlier`; all counts if the counters were reset since.
@@ -70,9 +71,10 @@ impl Histogram {
     /// The sum of two histograms.
     pub fn and(mut self, other: &Self) -> Self {
         for (upper, count) in &other.buckets {
-            *self.buckets.entry(*upper).or_default() += count;
+            let sum = self.buckets.entry(*upper).or_default();
+            *sum = sum.saturating_add(*count);
         }
-        self.sum_ns += other.sum_ns;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self
     }
 
@@ -168,6 +170,17 @@ mod tests {
         // A reopened cache counts from zero.
         assert_eq!(histogram(&[(8, 5)]).since(&now).count(), 5);
         assert_eq!(Histogram::default().since(&now).count(), 0);
+    }
+
+    #[test]
+    fn hostile_counts_do_not_overflow() {
+        let max = u64::MAX;
+        let report = json!({"sum_ns": max, "buckets": [[0, max], [3, max], [4, max], [max, max]]});
+        let one = Histogram::of(&report).unwrap();
+        let both = one.clone().and(&one);
+        assert_eq!(both.count(), max);
+        assert_eq!(both.since(&one), Histogram::default());
+        assert!(both.mean().is_some() && both.quantiles().is_some());
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Persisted {
         let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
         let lost = inherited["lost_files"].as_array().into_iter().flatten();
         let kept = Self {
-            pages: number("trusted", "pages") + number("left", "pages"),
+            pages: number("trusted", "pages").saturating_add(number("left", "pages")),
             lost: (number("lost", "pages"), number("lost", "files")),
             lost_reasons: lost
                 .map(|row| (text(row, "file"), text(row, "why")))
@@ -41,7 +41,7 @@ impl Persisted {
     }
 
     fn all(&self) -> u64 {
-        self.pages + self.lost.0
+        self.pages.saturating_add(self.lost.0)
     }
 
     /// Reads it from a server that has been up for `uptime_s` seconds. `None` if the server found no cache, or started too long ago.

@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use interface::status::{Kind, Status};
 use serde_json::Value;
 
 use super::histogram::{Histogram, Quantiles, Reads};
 use crate::connect::server::Server;
 use crate::connect::{plain, report};
 use crate::support::failure::{Exit, Failure};
+use crate::support::text::cut;
 
 /// The server's own counters used besides those of the extension.
 const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\
     'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written',\
     'Innodb_data_reads','Innodb_pages_written','Innodb_row_lock_waits'";
+
+/// Bytes kept of a status variable: of a text, which the plugin limits to 900 characters, and of a number.
+const MAX_TEXT: usize = 4096;
+const MAX_NUMBER: usize = 64;
 
 /// All inputs of [`Figures`](super::Figures) at one point in time.
 #[derive(Debug, Clone)]
@@ -40,10 +46,7 @@ impl Sample {
             ))
             .map_err(gone)?;
         let taken = Instant::now();
-        let status: BTreeMap<_, _> = pairs
-            .into_iter()
-            .map(|(name, value)| (name.to_ascii_lowercase(), value))
-            .collect();
+        let status: BTreeMap<_, _> = pairs.into_iter().filter_map(wanted).collect();
         let mut report = None;
         if status.contains_key("bpe_state") {
             report = match server.report("latency") {
@@ -112,6 +115,23 @@ impl Sample {
     }
 }
 
+/// A status variable that was asked for, by its lower-case name. Others, and the ends of long values, are dropped, because
+/// samples and their figures stay in memory.
+fn wanted((name, mut value): (String, String)) -> Option<(String, String)> {
+    let name = name.to_ascii_lowercase();
+    let status = Status::by_name(&name).filter(|_| name.starts_with("bpe_"));
+    let is_of_the_server = || {
+        let mut names = OF_THE_SERVER.split(',');
+        names.any(|known| known.trim_matches('\'').eq_ignore_ascii_case(&name))
+    };
+    if status.is_none() && !is_of_the_server() {
+        return None;
+    }
+    let is_text = status.is_some_and(|status| status.kind() == Kind::Text);
+    cut(&mut value, if is_text { MAX_TEXT } else { MAX_NUMBER });
+    Some((name, value))
+}
+
 fn histograms(report: &Value) -> Option<[Histogram; 2]> {
     Some([
         Histogram::of(report.get("cache_read")?)?,
@@ -135,4 +155,37 @@ fn gone(error: mysql::Error) -> Failure {
         Exit::Connect,
         format!("the server does not answer: {}", plain(&error)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sample_keeps_bounded_values_of_known_names() {
+        let kept = |name: &str, value: &str| {
+            wanted((name.to_owned(), value.to_owned())).map(|(name, value)| (name, value.len()))
+        };
+        let long = "x".repeat(10_000);
+        assert_eq!(
+            kept("Bpe_state_reason", &"x".repeat(900)),
+            Some(("bpe_state_reason".into(), 900))
+        );
+        assert_eq!(
+            kept("Bpe_state_reason", &long),
+            Some(("bpe_state_reason".into(), MAX_TEXT))
+        );
+        assert_eq!(
+            kept("Bpe_hits", &long),
+            Some(("bpe_hits".into(), MAX_NUMBER))
+        );
+        assert_eq!(kept("Uptime", "17"), Some(("uptime".into(), 2)));
+        assert_eq!(
+            kept("Innodb_row_lock_waits", "1"),
+            Some(("innodb_row_lock_waits".into(), 1))
+        );
+        for other in ["hits", "Bpe-other", "Com_select", "", "bpe_"] {
+            assert_eq!(kept(other, "1"), None, "{other}");
+        }
+    }
 }

@@ -10,6 +10,10 @@ use serde_json::Value;
 
 use crate::support::size::human;
 use crate::support::terminal::{grouped, microseconds};
+use crate::support::text::cut;
+
+/// Bytes kept of a text among the values, such as a reason or path.
+const MAX_VALUE: usize = 4096;
 
 /// How welcome it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -29,23 +33,24 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    /// `text` with its `{names}` filled in.
+    /// `text` with its `{names}` filled in. Braces within a value stay as they are. Texts among the values are cut.
     pub fn new(
         text_key: &'static str,
         level: Level,
         text: &str,
         values: &[(&'static str, Value)],
     ) -> Self {
-        let values: BTreeMap<_, _> = values.iter().cloned().collect();
-        let mut filled = text.to_owned();
-        for (name, value) in &values {
-            filled = filled.replace(&format!("{{{name}}}"), &written(name, value));
+        let mut values: BTreeMap<_, _> = values.iter().cloned().collect();
+        for value in values.values_mut() {
+            if let Value::String(text) = value {
+                cut(text, MAX_VALUE);
+            }
         }
         Self {
             text_key,
             level,
+            text: filled(text, &values),
             values,
-            text: filled,
         }
     }
 
@@ -59,6 +64,26 @@ impl Sentence {
         let pairs: Vec<_> = self.values.iter().filter_map(pair).collect();
         (!pairs.is_empty()).then(|| pairs.join(", "))
     }
+}
+
+/// Fills in the values in one pass.
+fn filled(mut text: &str, values: &BTreeMap<&'static str, Value>) -> String {
+    let mut filled = String::new();
+    while let Some((before, rest)) = text.split_once('{') {
+        filled.push_str(before);
+        let named = rest.split_once('}');
+        text = match named.and_then(|(name, rest)| Some((name, values.get(name)?, rest))) {
+            Some((name, value, rest)) => {
+                filled.push_str(&written(name, value));
+                rest
+            }
+            None => {
+                filled.push('{');
+                rest
+            }
+        };
+    }
+    filled + text
 }
 
 /// A value with its unit.
@@ -117,6 +142,20 @@ mod tests {
         ] {
             assert_eq!(written(name, &value), text, "{name} {value}");
         }
+    }
+
+    #[test]
+    fn braces_of_a_value_are_no_template() {
+        let bomb = "{b}".repeat(1000);
+        let values = [
+            ("a", json!(bomb)),
+            ("b", json!("{c}".repeat(1000))),
+            ("c", json!("x".repeat(10_000))),
+        ];
+        let text = Sentence::new("k", Level::Note, "{a}, {other} and {", &values).text;
+        assert_eq!(text, format!("{bomb}, {{other}} and {{"));
+        let text = Sentence::new("k", Level::Note, "{c}{c}", &values).text;
+        assert_eq!(text.len(), 2 * MAX_VALUE);
     }
 
     #[test]

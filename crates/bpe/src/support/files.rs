@@ -18,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 use interface::canary;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::Gid;
+use rustix::thread::set_thread_groups;
 
 /// Limit on symbolic links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -148,18 +150,24 @@ impl Directory {
         }
     }
 
-    /// Removes other users' permissions from a directory of this user.
+    /// Whether only this user may enter this directory.
     ///
     /// # Errors
     /// Another user owns it, or the kernel's error.
-    pub fn make_private(&self) -> io::Result<()> {
+    pub fn is_private(&self) -> io::Result<bool> {
         let meta = rustix::fs::fstat(&self.directory)?;
         if meta.st_uid != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other(belongs(meta.st_uid)));
         }
-        if meta.st_mode & 0o077 != 0 {
-            rustix::fs::chmodat(&self.directory, ".", Mode::RWXU, AtFlags::empty())?;
-        }
+        Ok(meta.st_mode & 0o077 == 0)
+    }
+
+    /// Removes other users' permissions from a directory of this user.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn make_private(&self) -> io::Result<()> {
+        rustix::fs::chmodat(&self.directory, ".", Mode::RWXU, AtFlags::empty())?;
         Ok(())
     }
 
@@ -243,13 +251,29 @@ impl Directory {
         })
     }
 
-    /// Replaces a file. The old one is kept aside with its owner and mode until [`Replaced::done`].
+    /// Replaces a file. The old one is kept aside with its owner and mode until [`Replaced::done`]. The new one has no more
+    /// rights than the old one, and its group.
     ///
     /// # Errors
     /// The kernel's error; the old file is then in its place.
     pub fn replace(self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<Replaced> {
         let (new, aside) = (beside(name, "new"), beside(name, "old"));
+        let own = rustix::process::geteuid().as_raw();
+        // A file of another user stays readable for that user, who no longer owns it.
+        let old = self.entry(name)?.filter(|old| old.st_uid == own);
+        let mode = old.map_or(mode, |old| old.st_mode & mode);
         self.write_new(&new, contents, mode)?;
+        if let Some(old) = old {
+            let group = rustix::fs::Gid::from_raw(old.st_gid);
+            // Only root may name any group.
+            let _ = rustix::fs::chownat(
+                &self.directory,
+                new.as_os_str(),
+                None,
+                Some(group),
+                AtFlags::SYMLINK_NOFOLLOW,
+            );
+        }
         let moved = self.move_aside(name, &aside);
         let placed = moved.and_then(|there| {
             self.rename_new(&new, name)
@@ -409,10 +433,17 @@ impl Directory {
 struct Rights {
     user: u32,
     group: u32,
+    /// Supplementary groups; `None` if they stay.
+    groups: Option<Vec<Gid>>,
 }
 
 impl Rights {
     fn of(user: u32, group: Option<u32>) -> io::Result<Self> {
+        let is_root = rustix::process::geteuid().is_root();
+        let groups = is_root.then(rustix::process::getgroups).transpose()?;
+        if is_root {
+            set_thread_groups(&[])?;
+        }
         // SAFETY: the calls take integers and affect this thread only. The kernel refuses what the caller may not do. A
         // call with an invalid user only returns the current one. With a user other than root, the thread also loses
         // root's file capabilities.
@@ -420,6 +451,7 @@ impl Rights {
             let before = Self {
                 group: libc::setfsgid(group.unwrap_or(user)) as u32,
                 user: libc::setfsuid(user) as u32,
+                groups,
             };
             (before, libc::setfsuid(u32::MAX) as u32)
         };
@@ -436,6 +468,10 @@ impl Drop for Rights {
         unsafe {
             libc::setfsuid(self.user);
             libc::setfsgid(self.group);
+        }
+        if let Some(groups) = &self.groups {
+            // Without them the thread has fewer rights, which is safe.
+            let _ = set_thread_groups(groups);
         }
     }
 }
@@ -796,7 +832,9 @@ mod tests {
         let made = Directory::open_or_make(&deep).unwrap();
         assert_eq!(fs::metadata(&deep).unwrap().mode() & 0o777, 0o700);
         mode(&deep, 0o755);
+        assert!(!made.is_private().unwrap());
         made.make_private().unwrap();
+        assert!(made.is_private().unwrap());
         assert_eq!(fs::metadata(&deep).unwrap().mode() & 0o777, 0o700);
         let owner = if is_root() { OTHER } else { own };
         made.make(OsStr::new("cache"), owner, None).unwrap();
@@ -836,6 +874,55 @@ mod tests {
         // The thread has root's rights again.
         fs::write(own.join("file"), "").unwrap();
         assert_eq!(fs::metadata(own.join("file")).unwrap().uid(), 0);
+    }
+
+    #[test]
+    fn rights_of_a_user_exclude_supplementary_groups() {
+        if !is_root() {
+            return;
+        }
+        let groups = || rustix::process::getgroups().unwrap();
+        let own = [4, OTHER - 7].map(Gid::from_raw);
+        set_thread_groups(&own).unwrap();
+        let rights = Rights::of(OTHER, Some(OTHER)).unwrap();
+        assert_eq!(groups(), []);
+        drop(rights);
+        assert_eq!(groups(), own);
+        // A refusal restores them, too.
+        assert!(Rights::of(u32::MAX, None).is_err());
+        assert_eq!(groups(), own);
+        set_thread_groups(&[]).unwrap();
+    }
+
+    #[test]
+    fn replaced_file_keeps_mode_and_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.cnf");
+        let replace = || {
+            let directory = Directory::open(folder.path()).unwrap();
+            let replaced = directory.replace(OsStr::new("a.cnf"), b"new", 0o644);
+            replaced.unwrap().done();
+            fs::metadata(&path).unwrap()
+        };
+        assert_eq!(replace().mode() & 0o7777, 0o644);
+        for (old, new) in [
+            (0o640, 0o640),
+            (0o600, 0o600),
+            (0o4755, 0o644),
+            (0o666, 0o644),
+        ] {
+            mode(&path, old);
+            assert_eq!(replace().mode() & 0o7777, new, "{old:o}");
+        }
+        if is_root() {
+            chown(&path, None, Some(OTHER)).unwrap();
+            assert_eq!(replace().gid(), OTHER);
+            // The user who may have read it goes on reading it.
+            mode(&path, 0o600);
+            chown(&path, Some(OTHER), None).unwrap();
+            let meta = replace();
+            assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o644));
+        }
     }
 
     #[test]

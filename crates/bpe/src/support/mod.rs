@@ -1,7 +1,7 @@
 //! Foundation of all other rooms: errors, the terminal, texts and sizes, and files that other users cannot redirect.
 //!
-//! Reading order: [`failure`] and [`terminal`] for messages; [`quote`], [`size`] and [`random`] for values; [`files`],
-//! [`private_file`] and [`elf`] for files; [`notifier`], [`progress_line`] and [`interruption`] for long commands.
+//! Reading order: [`failure`] and [`terminal`] for messages; [`quote`], [`size`], [`text`] and [`random`] for values;
+//! [`files`], [`private_file`] and [`elf`] for files; [`notifier`], [`progress_line`] and [`interruption`] for long commands.
 
 pub mod elf;
 pub mod failure;
@@ -16,3 +16,4 @@ pub mod random;
 mod removed_check_tests;
 pub mod size;
 pub mod terminal;
+pub mod text;

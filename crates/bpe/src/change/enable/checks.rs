@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use interface::untrusted::one_line;
+
 use super::options::Locations;
 use crate::connect::process::Process;
 use crate::connect::server::{Flavour, Server};
@@ -202,7 +204,7 @@ pub fn check_paths(
                 return Err(refuse(format!(
                     "is a symbolic link, which the extension does not follow: name its target{}",
                     fs::read_link(&seen)
-                        .map(|target| format!(" {}", target.display()))
+                        .map(|target| format!(" {}", one_line(&target.to_string_lossy())))
                         .unwrap_or_default()
                 )));
             }

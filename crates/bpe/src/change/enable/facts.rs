@@ -98,10 +98,10 @@ impl Facts {
     }
 }
 
-/// Persisted variables of MySQL, by name.
+/// Persisted variables of MySQL, by name, in full length: they are compared, and put back.
 pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> {
     server
-        .pairs("SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables")
+        .rows("SELECT VARIABLE_NAME, COALESCE(VARIABLE_VALUE, '') FROM performance_schema.persisted_variables")
         .map_err(|error| {
             Failure::refused(format!(
                 "cannot read persisted variables: {}",

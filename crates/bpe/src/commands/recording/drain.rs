@@ -10,6 +10,8 @@ use crate::support::failure::Failure;
 
 /// Bytes per record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;
+/// Page sizes kept; InnoDB has 7.
+const MAX_PAGE_SIZES: usize = 16;
 
 /// A running recording.
 pub struct Drain<'a> {
@@ -81,6 +83,7 @@ impl<'a> Drain<'a> {
             .into_iter()
             .flatten()
             .filter_map(Value::as_u64)
+            .take(MAX_PAGE_SIZES)
             .collect();
         Ok(Answer {
             records,

@@ -185,7 +185,8 @@ fn summary(
     line(
         "Pages",
         format!(
-            "{} different ones in {} files; the buffer pool has {pool_pages}",
+            "{}{} different ones in {} files; the buffer pool has {pool_pages}",
+            if tally.is_full() { "at least " } else { "" },
             tally.distinct_pages(),
             tally.files()
         ),
@@ -195,7 +196,7 @@ fn summary(
         complain!(
             "bpe: warning: {lost} events are missing from the trace ({:.2} %): the server made them faster than they \
              could be fetched. Record on the server's host, or when the machine is less busy",
-            lost as f64 * 100.0 / (lost + tally.events()) as f64
+            lost as f64 * 100.0 / (lost as f64 + tally.events() as f64)
         );
     }
     if page_sizes.iter().any(|&size| size != DEFAULT_PAGE_BYTES) {

@@ -1,11 +1,13 @@
-//! Counts recorded events, and distinct pages by one bit each.
+//! Counts recorded events, and distinct pages by one bit each, in bounded memory.
 
 use std::collections::{HashMap, HashSet};
 
 use super::drain::RECORD_BYTES;
 
 /// Pages per block of bits.
-const BLOCK: u32 = 1 << 15;
+const BLOCK: u32 = 1 << 12;
+/// Maximum number of blocks: 128 MiB of bits, for 16 TiB in pages of 16 KiB.
+const MAX_BLOCKS: usize = 1 << 18;
 type Bits = Box<[u64; (BLOCK / 64) as usize]>;
 
 /// Totals of a recording.
@@ -17,6 +19,8 @@ pub struct Tally {
     /// By file and block number.
     seen: HashMap<(u32, u32), Bits>,
     distinct: u64,
+    /// There were more blocks. Their files and pages are not counted.
+    is_full: bool,
 }
 
 impl Tally {
@@ -31,10 +35,15 @@ impl Tally {
                 0 => self.reads += 1,
                 _ => self.writes += 1,
             }
+            let place = (file, page / BLOCK);
+            if self.seen.len() >= MAX_BLOCKS && !self.seen.contains_key(&place) {
+                self.is_full = true;
+                continue;
+            }
             self.files.insert(file);
             let bits = self
                 .seen
-                .entry((file, page / BLOCK))
+                .entry(place)
                 .or_insert_with(|| Box::new([0; (BLOCK / 64) as usize]));
             let word = &mut bits[(page % BLOCK / 64) as usize];
             let bit = 1 << (page % 64);
@@ -62,11 +71,32 @@ impl Tally {
     pub fn distinct_pages(&self) -> u64 {
         self.distinct
     }
+
+    /// Whether there were more files and distinct pages than are counted.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_pages_are_bounded() {
+        let mut tally = Tally::default();
+        let events = MAX_BLOCKS as u32 + 10;
+        for file in 0..events {
+            let mut record = [0u8; RECORD_BYTES];
+            record[..4].copy_from_slice(&u32::to_le_bytes(file));
+            tally.count(&record);
+            assert_eq!(tally.is_full(), file >= MAX_BLOCKS as u32);
+        }
+        assert_eq!(tally.events(), u64::from(events));
+        assert_eq!((tally.seen.len(), tally.files()), (MAX_BLOCKS, MAX_BLOCKS));
+        tally.count(&[0; RECORD_BYTES]);
+        assert_eq!(tally.distinct_pages(), MAX_BLOCKS as u64);
+    }
 
     #[test]
     fn pages_are_counted_once() {

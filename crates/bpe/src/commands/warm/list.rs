@@ -10,13 +10,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::fingerprints::{self, Compared, Sample, Secret, misunderstood};
+use crate::commands::walk::Walk;
 use crate::connect::report;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
 
-/// Upper limits for any server's list and file.
-const MAX_PAGES: u64 = 1 << 32;
+/// Upper limits for any server's list and file: 8 and 4 TiB in pages of 16 KiB.
+const MAX_PAGES: u64 = 1 << 29;
 const MAX_FILE_PAGES: u32 = 1 << 28;
+/// Maximum memory of a list in bytes.
+const MAX_MEMORY: u64 = 1 << 30;
+/// Maximum number and time of the answers with a list. Each has up to 48 KiB of it, or took the server 0.2 s.
+const MAX_ANSWERS: u32 = 1 << 16;
+const FETCH_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Size limit of a part of a list in bytes, because it becomes a statement.
 const PART_BYTES: usize = 16 << 10;
 /// Maximum number of files in a part.
@@ -59,6 +65,8 @@ pub struct Piece {
 #[derive(Clone, Debug)]
 pub struct List {
     pub pieces: Vec<Piece>,
+    /// Memory of the pieces that came from outside, in bytes.
+    memory: u64,
     /// Number of pages in the extension's cache; all others are only in InnoDB's pool.
     pub cached: u64,
     pub taken: Instant,
@@ -81,6 +89,23 @@ impl Piece {
             ..self.clone()
         };
         pieces.map(piece).collect()
+    }
+
+    /// Whether the list has as many pages as it claims.
+    fn is_sound(&self) -> bool {
+        is_listed(&self.file)
+            && self.list.len() <= MAX_BYTES * 4 / 3 + 4
+            && hot(&[self]).is_some_and(|hot| hot.len() as u64 == u64::from(self.count))
+    }
+
+    /// Bytes of memory.
+    fn memory(&self) -> u64 {
+        let of_table = |table: &Table| {
+            let partition = table.partition.as_ref().map_or(0, String::len);
+            table.schema.len() + table.table.len() + partition
+        };
+        let texts = self.file.len() + self.list.len() + self.table.as_ref().map_or(0, of_table);
+        (size_of::<Self>() + texts) as u64
     }
 
     /// A file of the table `d.t` in pages of 16 KiB.
@@ -117,6 +142,7 @@ impl List {
     pub fn empty() -> List {
         List {
             pieces: Vec::new(),
+            memory: 0,
             cached: 0,
             taken: Instant::now(),
             queries: 0,
@@ -132,6 +158,7 @@ impl List {
     pub fn fetch(server: &mut Server, mut progress: impl FnMut(u64)) -> Result<List, Failure> {
         let mut list = List::empty();
         let mut argument = "heat".to_owned();
+        let mut walk = Walk::new(MAX_ANSWERS);
         loop {
             let answer = report::ask(server, &argument, "has no heat list")
                 .map_err(|failure| server.without_answer(failure))?;
@@ -145,8 +172,9 @@ impl List {
             progress(list.cached);
             let next = match &answer["next"] {
                 Value::Null => return Ok(list),
-                next => next.as_str().filter(|next| is_cursor(next)),
+                next => next.as_str().filter(|next| goes_on(&mut walk, next)),
             };
+            let next = next.filter(|_| list.age() < FETCH_TIMEOUT);
             next.ok_or_else(misunderstood)?.clone_into(&mut argument);
         }
     }
@@ -189,11 +217,13 @@ impl List {
     /// Adds pieces of files; `None` if they are malformed.
     pub fn add(&mut self, files: &Value) -> Option<()> {
         let pieces = Vec::<Piece>::deserialize(files).ok()?;
-        let is_sound =
-            |piece: &Piece| is_listed(&piece.file) && piece.list.len() <= MAX_BYTES * 4 / 3 + 4;
-        let sound = pieces.iter().all(is_sound);
+        let memory: u64 = pieces.iter().map(Piece::memory).sum();
+        self.memory += memory;
+        if self.memory > MAX_MEMORY || !pieces.iter().all(Piece::is_sound) {
+            return None;
+        }
         self.pieces.extend(pieces);
-        (sound && self.pages() <= MAX_PAGES).then_some(())
+        (self.pages() <= MAX_PAGES).then_some(())
     }
 
     /// The pieces of each file.
@@ -222,10 +252,11 @@ impl List {
     }
 
     /// The list for a server with the same tables in other pages: all pages of the tables that are cached nearly
-    /// completely. `there`: page size and length in pages of each file on that server.
+    /// completely. `there`: page size and length in pages of each file on that server. `None` if these are too many pages.
     pub fn by_name(&self, there: &BTreeMap<String, (u32, u32)>) -> Option<List> {
         let mut list = List::empty();
         list.taken = self.taken;
+        let mut all = Vec::new();
         for (name, pieces) in self.files() {
             let (file, cached) = (pieces[0], count(&pieces));
             let Some(&(page_size, pages)) = there.get(name) else {
@@ -236,6 +267,13 @@ impl List {
             if (cached as f64) < used * WHOLE || cached < 4 || pages > MAX_FILE_PAGES {
                 continue;
             }
+            all.push((name, pieces, page_size, pages));
+        }
+        // The other server names the lengths, for which memory is taken.
+        if all.iter().map(|file| u64::from(file.3)).sum::<u64>() > MAX_PAGES {
+            return None;
+        }
+        for (name, pieces, page_size, pages) in all {
             let hot = hot(&pieces)?;
             let sum: usize = hot.iter().map(|(_, heat)| usize::from(*heat)).sum();
             let heat = (sum / hot.len().max(1)) as u8;
@@ -256,7 +294,7 @@ impl List {
 
     pub fn bytes(&self) -> u64 {
         let bytes = |piece: &Piece| u64::from(piece.count) * u64::from(piece.page_size);
-        self.pieces.iter().map(bytes).sum()
+        self.pieces.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
     pub fn age(&self) -> Duration {
@@ -268,8 +306,11 @@ fn count(pieces: &[&Piece]) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.count)).sum()
 }
 
-/// Pages and heat of these pieces; `None` if they are malformed.
+/// Pages and heat of these pieces; `None` if they are malformed, or more than a file has.
 pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
+    if count(pieces) > MAX_FILE_PAGES.into() {
+        return None;
+    }
     let mut hot = Vec::new();
     for piece in pieces {
         let bytes = BASE64.decode(&piece.list).ok()?;
@@ -280,11 +321,11 @@ pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
     Some(hot)
 }
 
-/// It becomes part of the next statement.
-fn is_cursor(next: &str) -> bool {
-    next.len() < 64
-        && next.starts_with("heat:")
-        && next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':')
+/// Whether this is a request that continues the walk: `heat:FILE:PAGE`. It becomes part of the next statement.
+fn goes_on(walk: &mut Walk, next: &str) -> bool {
+    let place = next.strip_prefix("heat:");
+    let place = place.and_then(|place| place.split_once(':'));
+    place.is_some_and(|(file, page)| walk.goes_on(file, page))
 }
 
 #[cfg(test)]
@@ -321,12 +362,14 @@ mod tests {
             ("pages", json!(1u64 << 40)),
             ("from", json!(null)),
             ("count", json!("many")),
+            ("count", json!(2)),
+            ("count", json!(0)),
             ("list", json!(7)),
             ("list", json!("A".repeat(1 << 20))),
         ] {
             let mut wrong = good.clone();
             wrong[0][member] = value.clone();
-            assert_eq!(List::empty().add(&wrong), None, "{member} {value:.100}");
+            assert_eq!(List::empty().add(&wrong), None, "{member}");
         }
         assert_eq!(List::empty().add(&json!({})), None);
         for malformed in ["A", "////////////"] {
@@ -336,9 +379,9 @@ mod tests {
             assert_eq!(hot(&[&list.pieces[0]]), None, "{malformed}");
         }
         for wrong in ["heat:1:2'", "verify 1", "heat:1 2", &"heat:".repeat(40)] {
-            assert!(!is_cursor(wrong), "{wrong}");
+            assert!(!goes_on(&mut Walk::new(9), wrong), "{wrong}");
         }
-        assert!(is_cursor("heat:12:4096"));
+        assert!(goes_on(&mut Walk::new(9), "heat:12:4096"));
     }
 
     #[test]
@@ -360,6 +403,40 @@ mod tests {
         }
         assert_eq!(again.pieces, list.pieces);
         assert!(parts.len() > 2 && List::empty().parts().is_empty());
+    }
+
+    #[test]
+    fn endless_list_ends() {
+        use crate::connect::rogue;
+        let piece = Piece::of_table("d/t.ibd", 100).with([(3, 1)]);
+        let answer = json!({ "files": piece, "next": "heat:1:64" }).to_string();
+        let mut case = rogue::Case::harmless();
+        let harmless = case.answer.clone();
+        case.answer = std::sync::Arc::new(move |statement: &str| match statement {
+            _ if statement.contains("bpe_report") => rogue::rows(1, &[&[&answer]]),
+            _ => harmless(statement),
+        });
+        let (_folder, args) = case.start();
+        let mut server = Server::connect(&args).unwrap();
+        let failure = List::fetch(&mut server, |_| {}).map(drop).unwrap_err();
+        assert!(failure.what.contains("cannot be understood"), "{failure}");
+    }
+
+    #[test]
+    fn tables_by_name_have_a_bound() {
+        let mut list = List::empty();
+        let hot: Vec<_> = (0..9).map(|page| (page, 4)).collect();
+        for name in ["d/t.ibd", "d/u.ibd", "d/v.ibd"] {
+            let mut file = answer(name, &hot);
+            file[0]["pages"] = json!(9);
+            list.add(&file).unwrap();
+        }
+        let there = ["d/t.ibd", "d/u.ibd", "d/v.ibd"];
+        let of = |pages: u32| there.map(|name| (name.to_owned(), (16384, pages)));
+        assert!(list.by_name(&of(9).into()).is_some());
+        assert!(list.by_name(&of(MAX_FILE_PAGES).into()).is_none());
+        list.memory = MAX_MEMORY;
+        assert_eq!(list.add(&answer("d/w.ibd", &hot)), None);
     }
 
     #[test]

@@ -398,7 +398,8 @@ impl Follower {
             tell_left_out(&progress, None);
         }
         // A few pages that are accessed again in each round are no news.
-        let left_out: usize = progress.left_out.iter().map(|one| one.files).sum();
+        let left_out = progress.left_out.iter().map(|one| one.files);
+        let left_out = left_out.fold(0, usize::saturating_add);
         let new = format!(
             "{} pages, {:.0} %, {left_out} files left out, {}",
             list.pages(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use interface::heat::is_listed;
+use mysql::prelude::FromRow;
 
 use super::fingerprints::misunderstood;
 use super::list::{List, Piece, Table, hot};
@@ -23,11 +24,18 @@ const TIMES: u32 = 50;
 /// which holds pages that were read once, for example by a scan.
 const YOUNG: u8 = 15;
 const OLD: u8 = 1;
-/// No server has more: 16 TiB of pages.
-const BOUNDS: Bounds = Bounds {
-    rows: 1 << 30,
+/// Bounds of the pages: a pool of 2 TiB.
+const PAGES: Bounds = Bounds {
+    rows: 1 << 27,
     bytes: 32 << 30,
-    time: None,
+    time: Some(Duration::from_secs(3600)),
+};
+/// Maximum number of tablespaces, and bounds of their names.
+const MAX_SPACES: usize = 1 << 20;
+const NAMES: Bounds = Bounds {
+    rows: MAX_SPACES,
+    bytes: 512 << 20,
+    ..PAGES
 };
 
 /// The pool's pages at the last query, and the time of the next one.
@@ -97,13 +105,17 @@ impl Pool {
             server,
             "SELECT SPACE, PAGE_NUMBER, CAST(IS_OLD AS CHAR) IN ('YES', '1') FROM information_schema.INNODB_BUFFER_PAGE \
              WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL",
+            PAGES,
         )?;
         let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
         for (space, page, is_old) in held {
             let heat = if is_old { OLD } else { YOUNG };
             spaces.entry(space).or_default().pages.push((page, heat));
+            if spaces.len() > MAX_SPACES {
+                return Err(misunderstood());
+            }
         }
-        let names: Vec<(u32, String, u32, u32, u64)> = rows(server, names)?;
+        let names: Vec<(u32, String, u32, u32, u64)> = rows(server, names, NAMES)?;
         let mut seen = BTreeSet::new();
         let mut twice = BTreeSet::new();
         for (number, name, page_size, compressed, bytes) in names {
@@ -204,8 +216,8 @@ fn table(name: &str) -> Option<Table> {
     })
 }
 
-fn rows<T: mysql::prelude::FromRow>(server: &mut Server, sql: &str) -> Result<Vec<T>, Failure> {
-    server.rows_within(sql, BOUNDS).map_err(|error| {
+fn rows<T: FromRow>(server: &mut Server, sql: &str, bounds: Bounds) -> Result<Vec<T>, Failure> {
+    server.rows_within(sql, bounds).map_err(|error| {
         let what = format!(
             "what InnoDB's pool holds cannot be asked for: {}",
             plain(&error)

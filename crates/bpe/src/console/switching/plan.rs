@@ -112,9 +112,7 @@ pub fn make(
     };
     let asked = (request.action, &request.path, size, request.uninstall);
     plan.digest.add(Topic::Request, &asked);
-    let rows: Vec<_> = plan.rows().collect();
-    let said = format!("{rows:?}{:?}", plan.notes);
-    plan.digest.add(Topic::Plan, &said);
+    plan.add_text_to_digest();
     plan.notes = on_a_form(std::mem::take(&mut plan.notes));
     Ok(plan)
 }

@@ -181,7 +181,7 @@ fn lines(figures: &Figures) -> Vec<Line<'static>> {
             format!("{time} waited {way} each second")
         },
     );
-    let trouble = figures.device_errors + figures.failed_proofs + figures.reads_given_up;
+    let trouble = figures.errors().saturating_add(figures.reads_given_up);
     let mut lines = vec![
         line(
             "Saved",
