@@ -29,6 +29,7 @@ use crate::log::in_flight::MAX_ASYNC_FOOTER;
 use crate::log::reclaim::Reclaimer;
 use crate::log::segment_log::{NEW, SegmentLog};
 use crate::log::stream::Stored;
+use crate::log::sweep::sweep;
 
 /// Longest pause of a writer while its device has failed, or while it waits for its last writes to complete.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -120,6 +121,10 @@ impl Writer {
             device.health.give_up(format_args!(
                 "internal error in its writer ({message}); switch the extension off and on to use it again"
             ));
+            // No read is served from it again.
+            let left = || device.table.cached().0;
+            let swept = catch_unwind(AssertUnwindSafe(|| sweep(&shared, device, |_| true, left)));
+            shared.written.purged.add(swept.unwrap_or(0));
             while !shared.wake.stopped() {
                 shared.wake.pause(Duration::from_secs(3600));
             }
