@@ -171,6 +171,12 @@ impl Shared {
         instances.map(|instance| instance.0.tag_bytes()).sum()
     }
 
+    /// Bytes of the instances' tables of files.
+    pub fn file_bytes(&self) -> u64 {
+        let instances = self.instances.iter();
+        instances.map(|instance| instance.0.file_bytes()).sum()
+    }
+
     pub fn instance(&self, page: PageId) -> &Instance {
         &self.instances[page.instance(self.instances.len() as u32)].0
     }
