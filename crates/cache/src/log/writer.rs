@@ -40,7 +40,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(2);
 pub(crate) enum Step {
     Worked,
     Idle,
-    /// Other devices are to take the staged pages.
+    /// Other devices are to take the staged pages, or a cleanup takes a short pause.
     Waiting,
     /// The device has failed: nothing to do for this time.
     Failed(Duration),
@@ -194,6 +194,11 @@ impl Writer {
                 self.log.in_flight.complete(at, wanted, SHORT_PAUSE);
                 Step::Worked
             }
+            _ if self.reclaimer.clear_unknown(at, &mut self.log) => match self.threaded {
+                // Leaves the disk to the readers.
+                true => Step::Waiting,
+                false => Step::Worked,
+            },
             _ => {
                 self.trim(&shared);
                 Step::Idle
