@@ -1,13 +1,14 @@
 //! Recovery of persisted files: makes closed files of their records. The proof at the first open is in
 //! [`restart::proof`](crate::restart::proof).
 
-use cache::Extension;
+use cache::{Extension, FileId};
 
 use super::data_file::DataFile;
 use super::registry::Files;
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::Ordering;
-use crate::restart::proof::{PersistedFile, Recovery};
+use crate::restart::outcomes::RejectedFile;
+use crate::restart::proof::{PersistedFile, Recovery, Rejection};
 use crate::restart::stamp::FileIdentity;
 
 /// With more files than this, pages of each file are not counted.
@@ -73,16 +74,25 @@ impl<O: Os> Files<O> {
         found.0
     }
 
-    /// Rejects every persisted file, opened or not.
+    /// Rejects every persisted file. One that is not open yet is rejected when the server opens it: its length is known then, and
+    /// its pages can be listed.
     pub fn reject_persisted(&'static self) {
         let registry = self.registry.lock();
         for file in registry.by_inode.values() {
-            if file.inherited.load(Ordering::SeqCst) {
-                file.details.lock().persisted = None;
-                file.assign_new_id();
+            if !file.inherited.load(Ordering::SeqCst) {
+                continue;
             }
+            if let Some(persisted) = &mut file.details.lock().persisted {
+                persisted.reject(Rejection::NoProof);
+                // For the next process, too.
+                file.void_stamp();
+                continue;
+            }
+            let (id, pages) = (file.id(), file.inherited_end.swap(0, Ordering::Relaxed));
+            file.assign_new_id();
+            self.recoveries.replaced(rejected(file, id, pages), 0);
         }
-        self.recoveries.reject_all();
+        self.recoveries.reject_trusted();
     }
 
     /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
@@ -144,6 +154,17 @@ impl<O: Os> Files<O> {
                 record.count(pages);
             }
         }
+    }
+}
+
+/// A proven file whose pages, cached under this identity, are no longer trusted.
+fn rejected(file: &DataFile, id: FileId, pages: u32) -> RejectedFile {
+    RejectedFile {
+        owner: file.owner,
+        id,
+        pages,
+        page_size: file.page_size(),
+        is_listed: true,
     }
 }
 

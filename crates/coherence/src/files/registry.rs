@@ -321,9 +321,17 @@ impl<O: Os> Files<O> {
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {
-            file.assign_new_id();
-            self.quarantine(&mut registry, file);
+            self.forget_closed(&mut registry, file);
         }
+    }
+
+    /// Gives a closed file a new identity, and quarantines it. A persisted file that was not opened is rejected.
+    pub(super) fn forget_closed(&'static self, registry: &mut Registry, file: &'static DataFile) {
+        if let Some(persisted) = file.details.lock().persisted.take() {
+            self.recoveries.forgotten(&persisted);
+        }
+        file.assign_new_id();
+        self.quarantine(registry, file);
     }
 
     /// Unregisters the previous file of a descriptor that an open just returned. Its close was not observed.
@@ -613,8 +621,7 @@ impl<O: Os> Files<O> {
             }
             let inode = file.details.lock().inode;
             if registry.represents(inode, file) {
-                file.assign_new_id();
-                self.quarantine(registry, file);
+                self.forget_closed(registry, file);
             }
         }
     }
