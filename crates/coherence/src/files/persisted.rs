@@ -95,6 +95,17 @@ impl<O: Os> Files<O> {
         self.recoveries.reject_trusted();
     }
 
+    /// Forgets the persisted files that the server has not opened since its start. Their inodes may belong to no file any longer.
+    pub fn forget_pending(&'static self) {
+        for file in self.all() {
+            let mut registry = self.registry.lock();
+            // Opening takes it under the same lock.
+            if file.details.lock().persisted.is_some() {
+                self.forget_closed(&mut registry, file);
+            }
+        }
+    }
+
     /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
     pub fn register_persisted(&self, extension: &Extension) {
         let registry = self.registry.lock();

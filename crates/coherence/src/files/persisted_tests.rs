@@ -310,3 +310,20 @@ fn dropped_file_that_was_never_opened_is_rejected() {
     assert_eq!(counts(second), [0, 0, 1]);
     assert!(second.of_number(inode(&place, second)).is_none());
 }
+
+#[test]
+fn file_that_stays_closed_is_forgotten() {
+    let place = Place::new();
+    let (_first, file) = place.open(place.process(FINE));
+    let second = place.process(FINE);
+    second.forget_pending();
+    assert_eq!(counts(second), [0, 0, 1]);
+    let (_second, again) = place.open(second);
+    assert_ne!(again.id(), file.id());
+    second.forget_pending();
+    assert_eq!(counts(second), [0, 0, 1], "it is open");
+    assert_eq!(
+        second.of_number(inode(&place, second)).map(DataFile::id),
+        Some(again.id())
+    );
+}
