@@ -108,8 +108,11 @@ impl<O: Os> Files<O> {
 
     /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
     pub fn register_persisted(&self, extension: &Extension) {
-        let registry = self.registry.lock();
+        let mut registry = self.registry.lock();
+        let mut registered = Vec::new();
         for file in registry.by_inode.values() {
+            // First: an identity that is replaced here differs from it.
+            let id = file.id();
             if !file.inherited.load(Ordering::SeqCst) {
                 continue;
             }
@@ -119,7 +122,30 @@ impl<O: Os> Files<O> {
                 .persisted
                 .as_ref()
                 .map_or(0, |persisted| persisted.pages);
-            extension.trust_file(file.id(), u32::MAX, pages);
+            extension.trust_file(id, u32::MAX, pages);
+            registered.push((*file, id, pages));
+        }
+        registry.registered = registered;
+    }
+
+    /// Forgets the pages of registered files whose identities were replaced before the extension was active. Call once it is:
+    /// from then on each change forgets its own.
+    pub fn forget_replaced(&'static self) {
+        let registered = std::mem::take(&mut self.registry.lock().registered);
+        let guard = self.switch.active();
+        let Some(active) = &*guard else {
+            return;
+        };
+        for (file, id, pages) in registered {
+            if file.id() == id {
+                continue;
+            }
+            active.extension.forget_file(id, 0);
+            // A file that was not proven is listed already.
+            let end = file.inherited_end.swap(0, Ordering::Relaxed);
+            if end > 0 {
+                self.recoveries.replaced(rejected(file, id, end), pages);
+            }
         }
     }
 

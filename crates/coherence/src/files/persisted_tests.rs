@@ -327,3 +327,32 @@ fn file_that_stays_closed_is_forgotten() {
         Some(again.id())
     );
 }
+
+#[test]
+fn file_written_before_the_extension_is_active_is_forgotten() {
+    let place = Place::new();
+    let (open, file) = place.open(place.process(FINE));
+    open.set_len(1 << 30).unwrap();
+    let first = place.process(FINE);
+    let (open, file_again) = place.open(first);
+    assert_ne!(file.id(), file_again.id());
+    let record = first.switch.manifest().unwrap().record(file_again.owner);
+    record.unwrap().count(1000);
+    let second = place.process(FINE);
+    let active = os_for_tests::active_in(&second.switch, place.folder.path());
+    second.register_persisted(&active.extension);
+    let (_second, again) = place.open(second);
+    assert_eq!(counts(second), [0, 1, 0]);
+    let id = again.id();
+    again.write_while_off();
+    assert!(second.switch.publish(active).is_ok());
+    second.forget_replaced();
+    assert_eq!(counts(second), [0, 0, 1]);
+    let [listed] = second.recoveries.take_unlisted()[..] else {
+        panic!("{:?}", counts(second))
+    };
+    assert_eq!((listed.id, listed.pages), (id, 65536));
+    second.forget_replaced();
+    assert!(!second.recoveries.has_unlisted());
+    drop(open);
+}

@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::FileId;
+
 use super::data_file::DataFile;
 use super::descriptor_table::{DescriptorTable, Entry, FOUND, Slot, file_of};
 use super::file_rule::{FileRule, FileRules, RuleLookup};
@@ -38,6 +40,8 @@ pub(super) struct Registry {
     /// Closed files, the least recently closed first. Some may be open again.
     pub(super) closed: VecDeque<&'static DataFile>,
     pub(super) objects: u32,
+    /// Persisted files whose pages an extension has recovered, until it is active: identity, and approximate number of pages.
+    pub(super) registered: Vec<(&'static DataFile, FileId, u64)>,
 }
 
 impl Registry {
@@ -47,6 +51,7 @@ impl Registry {
             quarantined: VecDeque::new(),
             closed: VecDeque::new(),
             objects: 0,
+            registered: Vec::new(),
         }
     }
 
