@@ -185,6 +185,23 @@ fn recovered_entries_of_unknown_files_are_removed() {
     let after = second.extension.statistics().pages_cached;
     assert!(after < 64, "{after}");
     second.check_books();
+    // A writer with a thread.
+    for number in 0..PAGES {
+        second.insert(page(0, number), 1, LENGTH);
+        second.pump();
+    }
+    persist(second);
+    let mut config = place.config();
+    config.recover_session = session_in(&place.arena());
+    let third = Extension::open(config, Arc::new(Generations::new())).unwrap();
+    assert!(third.recovered().pages > 200, "{:?}", third.recovered());
+    third.clear_unknown();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while third.statistics().pages_cached >= 64 && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let after = third.statistics().pages_cached;
+    assert!(after < 64, "{after}");
 }
 
 #[test]
