@@ -1,4 +1,7 @@
 //! Removes the cached pages of forgotten files from all instances, in the background and before an eviction.
+//!
+//! Recovered pages of files that are unknown to this process have entries, too, and no list names them: the previous process
+//! ended before it had cleared them, or their files were rejected. [`Extension::clear_unknown`] finds them by the segments' footers.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -49,6 +52,12 @@ impl Extension {
                 return;
             }
         }
+    }
+
+    /// Makes the writers look through all segments when they are idle, and remove the entries of unknown files: those that were
+    /// forgotten, or never trusted nor cached by this process. Cost: one read of some KiB for each segment.
+    pub fn clear_unknown(&self) {
+        self.shared.cleanups.fetch_add(1, Ordering::Relaxed);
     }
 
     fn has_forgotten(&self) -> bool {

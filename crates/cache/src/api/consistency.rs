@@ -64,6 +64,7 @@ impl Extension {
         for (at, instance) in shared.instances.iter().enumerate() {
             let state = instance.0.lock();
             state.directory.validate(violations);
+            state.validate_files(violations);
             let mut staged = 0;
             state.directory.for_each(|slot, entry| {
                 seen.figures.pages += 1;

@@ -107,7 +107,9 @@ impl Plan {
     /// Reduces staging, then the policy's memory, then the places for pages gained by compression, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
         while limit > 0 && self.memory_at_most() > limit {
-            if self.staging > MIN_STAGING {
+            if self.staging > USUAL_STAGING {
+                self.staging = (self.staging / 2).max(USUAL_STAGING);
+            } else if self.staging > MIN_STAGING {
                 self.staging = (self.staging / 2).max(MIN_STAGING);
             } else if self.pressure == MemoryPressure::Normal {
                 self.pressure = MemoryPressure::High;
@@ -186,12 +188,15 @@ fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
     Ok(geometries)
 }
 
-/// Whether an extension of this configuration fits its memory limit.
+/// Whether an extension of this configuration fits its memory limit, with the policy's normal memory and enough staging to load
+/// pages. Staging may take a quarter of a small limit.
 pub fn fits(config: &Config) -> bool {
-    lay_out(config).is_ok_and(|geometries| {
-        Plan::new(config, &geometries)
-            .fit(config.memory_limit, 0)
-            .is_ok()
+    let limit = config.memory_limit;
+    let fitted =
+        lay_out(config).and_then(|geometries| Plan::new(config, &geometries).fit(limit, 0));
+    fitted.is_ok_and(|plan| {
+        let staging = USUAL_STAGING.min(limit / 4);
+        plan.pressure == MemoryPressure::Normal && plan.staging >= staging
     })
 }
 
@@ -378,6 +383,30 @@ mod tests {
         };
         assert!(whole.fit(needed, 1).is_ok());
         assert!(whole.fit(needed - 1, 1).is_err());
+    }
+
+    #[test]
+    fn largest_size_of_a_limit_has_usual_staging() {
+        for limit in [4 << 20, 8 << 20, 12 << 20, 41 << 20, 300 << 20] {
+            let sized = |mib: u64| Config {
+                memory_limit: limit,
+                ..config(mib << 20, 8)
+            };
+            let (mut good, mut bad) = (64, 1 << 21);
+            assert!(fits(&sized(good)) && !fits(&sized(bad)), "{limit}");
+            while bad - good > 1 {
+                let middle = u64::midpoint(good, bad);
+                match fits(&sized(middle)) {
+                    true => good = middle,
+                    false => bad = middle,
+                }
+            }
+            let tight = plan(&sized(good)).fit(limit, 1).unwrap();
+            assert_eq!(tight.pressure, MemoryPressure::Normal, "{limit}");
+            assert!(tight.staging >= USUAL_STAGING.min(limit / 4), "{limit}");
+            // A larger one fits only with less.
+            assert!(good << 20 > limit * 60, "{limit}: {good} MiB");
+        }
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         failed_proofs: written.failed_proofs.get(),
         memory_bytes: shared.memory_bytes - shared.store.staging.untouched()
             + bounce_bytes()
-            + shared.tag_bytes(),
+            + shared.tag_bytes()
+            + shared.file_bytes(),
         bytes_cached: shared.store.staging.used(),
         read_latency: shared.latency.snapshot(),
         ..Statistics::default()

@@ -83,9 +83,11 @@ impl WriteBudget {
             return;
         }
         let held = bytes as f64 * HELD;
+        let written: u64 = account.slots.iter().sum();
         let bucket = &mut account.bucket;
         bucket.tokens = if before == 0 {
-            held
+            // A limit that was suspended must not refill the bucket.
+            (held - written as f64).max(0.0)
         } else {
             bucket.tokens.min(held)
         };
@@ -214,6 +216,32 @@ mod tests {
         assert_eq!(budget.written_in_a_day(), 25 * 100);
         budget.charge(0, begin + DAY * 9);
         assert_eq!(budget.written_in_a_day(), 0);
+    }
+
+    #[test]
+    fn suspended_limit_keeps_its_account() {
+        let (budget, now) = (WriteBudget::default(), Instant::now());
+        budget.set_limit(4000);
+        budget.charge(1000, now);
+        for _ in 0..5 {
+            budget.set_limit(0);
+            budget.charge(0, now);
+            budget.set_limit(4000);
+            if budget.allows(1000) {
+                budget.charge(1000, now);
+            }
+        }
+        // The bucket gains three quarters of the limit within the next day.
+        let written = budget.written_in_a_day();
+        assert_eq!(written, 1000);
+        budget.charge(0, now + DAY);
+        assert!(budget.allows(1000) && !budget.allows(1001));
+        // Bytes that were written without a limit are no debt.
+        budget.set_limit(0);
+        budget.charge(1 << 40, now + DAY);
+        budget.set_limit(4000);
+        budget.charge(0, now + DAY + DAY / 3);
+        assert!(budget.allows(999));
     }
 
     #[test]

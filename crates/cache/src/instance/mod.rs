@@ -10,19 +10,20 @@
 //! - [`balancing`]: distribution of pages over the devices.
 //! - [`shared`]: all state of an extension.
 //! - [`arena`]: memory of directories that outlives the process.
+//!
+//! [`file_table`] has the files of one instance.
 
 pub(crate) mod arena;
 pub(crate) mod balancing;
+mod file_table;
 pub(crate) mod shared;
 pub(crate) mod staging;
 pub(crate) mod store;
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::ops::{Deref, DerefMut};
 
 use crate::common::group::Group;
-use crate::common::page::{FileId, NumberHasher, PageId};
+use crate::common::page::{FileId, PageId};
 use crate::common::statistics::{Counter, InstanceStatistics};
 use crate::common::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::common::violations::Violations;
@@ -32,6 +33,7 @@ use crate::index::directory::{Directory, Entry, Kind, Slot};
 use crate::index::forgotten::{Forgotten, Next};
 use crate::policy::list::Chosen;
 use crate::policy::{Candidate, Places};
+use file_table::FileTable;
 use staging::{Filling, FrameList, Pinned};
 use store::Store;
 
@@ -41,7 +43,9 @@ const DISPLACED_AMONG: usize = 16;
 const MAX_EVICTIONS: u64 = 4;
 
 /// Pages of forgotten files that are looked up in one lock hold: less than 20 us.
-const PIECE: usize = 32;
+pub(crate) const PIECE: usize = 32;
+/// Files whose pages are counted in one lock hold: likewise.
+const COUNTED: usize = 128;
 
 /// Buckets whose groups are visited in one lock hold when groups are forgotten; and the limit of passes over all buckets.
 const WALKED: usize = 4096;
@@ -113,8 +117,7 @@ pub(crate) struct InstanceState {
     pub warm_hand: u32,
     /// Forgotten files whose pages may have entries.
     pub forgotten: Forgotten,
-    /// Every file that has had a page here and is not forgotten.
-    files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
+    files: FileTable,
     staged: FrameList,
     /// Limit of pages of each group in this instance; 0: no limit.
     most: [u64; Group::COUNT],
@@ -124,15 +127,6 @@ pub(crate) struct InstanceState {
     learn_every: u64,
     lock_accesses: u64,
     lock_waits: u64,
-}
-
-#[derive(Default)]
-struct FilePages {
-    /// Pages of the file in segments, including garbage: the pages that the clock evicts are unknown.
-    records: u64,
-    /// Highest page number that this process has entered, and highest persisted one: `u32::MAX` if unknown.
-    entered: Option<u32>,
-    persisted: Option<u32>,
 }
 
 /// A page on a device, as found under the lock.
@@ -173,7 +167,7 @@ impl Instance {
                 policy,
                 warm_hand: 0,
                 forgotten: Forgotten::new(at, instances),
-                files: HashMap::default(),
+                files: FileTable::new(),
                 staged: FrameList::EMPTY,
                 most: [0; Group::COUNT],
                 accesses: 0,
@@ -284,18 +278,19 @@ impl Instance {
         self.state.lock().directory.capacity()
     }
 
+    /// Bytes of the table of files.
+    pub fn file_bytes(&self) -> u64 {
+        self.state.lock().files.memory_bytes()
+    }
+
+    /// Adds the cached pages of these files, as far as known. Holds the lock for [`COUNTED`] files at a time.
     pub fn file_pages(&self, files: &[FileId], sums: &mut [u64]) {
-        let state = self.state.lock();
-        // Garbage is attributed proportionally.
-        let all: u64 = state.files.values().map(|pages| pages.records).sum();
-        let alive = state
-            .directory
-            .used()
-            .saturating_sub(state.staged.length)
-            .min(all);
-        for (file, sum) in files.iter().zip(sums) {
-            let records = state.files.get(file).map_or(0, |pages| pages.records);
-            *sum += (u128::from(records) * u128::from(alive) / u128::from(all.max(1))) as u64;
+        for (files, sums) in files.chunks(COUNTED).zip(sums.chunks_mut(COUNTED)) {
+            let state = self.state.lock();
+            let alive = state.directory.used().saturating_sub(state.staged.length);
+            for (file, sum) in files.iter().zip(sums) {
+                *sum += state.files.share(*file, alive);
+            }
         }
     }
 }
@@ -432,14 +427,14 @@ impl InstanceState {
 
     /// Pages of the file up to this one, about `records` of them, may have persisted entries.
     pub fn trust(&mut self, page: PageId, records: u64) {
-        let file = self.files.entry(page.file).or_default();
+        let file = self.files.enter(page.file);
         file.persisted = file.persisted.max(Some(page.page));
-        file.records += records;
+        self.files.add(page.file, records);
     }
 
     /// Pages of the file up to this one may have entries.
     pub fn may_have(&mut self, page: PageId) {
-        let file = self.files.entry(page.file).or_default();
+        let file = self.files.enter(page.file);
         file.entered = file.entered.max(Some(page.page));
     }
 
@@ -546,16 +541,12 @@ impl InstanceState {
 
     /// Call when a page was written to a device.
     pub fn note_record(&mut self, file: FileId) {
-        if let Some(pages) = self.files.get_mut(&file) {
-            pages.records += 1;
-        }
+        self.files.add(file, 1);
     }
 
     /// Call for each page of a segment that is reclaimed.
     pub fn forget_record(&mut self, file: FileId) {
-        if let Some(pages) = self.files.get_mut(&file) {
-            pages.records = pages.records.saturating_sub(1);
-        }
+        self.files.subtract(file);
     }
 
     /// Takes the next frame off the list.
@@ -644,20 +635,20 @@ impl InstanceState {
 
     /// The highest page of a file that may have an entry here; `None` if there is none, or the file was forgotten.
     pub fn highest_page(&self, file: FileId) -> Option<u32> {
-        let pages = self.files.get(&file)?;
+        let pages = self.files.get(file)?;
         pages.entered.max(pages.persisted)
     }
 
     /// Breaks it: pages are above the known highest one.
     #[cfg(test)]
     pub fn lower_highest(&mut self, file: FileId) {
-        self.files.entry(file).or_default().entered = Some(0);
+        self.files.enter(file).entered = Some(0);
     }
 
     /// Forgets the file. Its persisted pages have numbers below `persisted_end`; 0 leaves them to eviction or to
     /// [`drain`](crate::Extension::drain). Returns whether [`clear_piece`](Self::clear_piece) will remove its pages.
     pub fn forget(&mut self, file: FileId, persisted_end: u32) -> bool {
-        let Some(pages) = self.files.remove(&file) else {
+        let Some((pages, cached)) = self.files.remove(file) else {
             return false;
         };
         let after = |page: u32| u64::from(page) + 1;
@@ -666,7 +657,7 @@ impl InstanceState {
             known => known.map_or(0, after),
         };
         let end = pages.entered.map_or(0, after).max(persisted);
-        self.forgotten.add(file, end, pages.records)
+        self.forgotten.add(file, end, cached)
     }
 
     /// Looks up one piece of pages of forgotten files, and removes their entries.
@@ -690,10 +681,11 @@ impl InstanceState {
 
     /// Scales the page counts of the files after entries of unknown files were removed.
     pub fn scale_files(&mut self, before: u64) {
-        let now = self.directory.used();
-        for file in self.files.values_mut() {
-            file.records =
-                (u128::from(file.records) * u128::from(now) / u128::from(before.max(1))) as u64;
-        }
+        self.files.scale(before, self.directory.used());
+    }
+
+    /// Checks the counts of the files.
+    pub fn validate_files(&self, violations: &mut Violations) {
+        self.files.validate(violations);
     }
 }

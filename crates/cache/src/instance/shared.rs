@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// Number of forgotten files, summed over the instances. Guards no other memory: `Relaxed` everywhere. If a file is cleared
     /// before `forget_file` has counted it, the number wraps for a moment.
     pub forgotten: AtomicUsize,
+    /// How often the writers were asked to look for entries of unknown files. Likewise `Relaxed`.
+    pub cleanups: AtomicU32,
     /// Held while groups are changed.
     limits: Mutex<Limits>,
     /// Result of the recovery when the extension was opened.
@@ -112,6 +114,7 @@ impl Shared {
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
             forgotten: AtomicUsize::new(0),
+            cleanups: AtomicU32::new(0),
             limits: Mutex::new([0; Group::COUNT]),
             recovered: RecoveredEntries::default(),
             arena: parts.arena,
@@ -169,6 +172,12 @@ impl Shared {
     pub fn tag_bytes(&self) -> u64 {
         let instances = self.instances.iter();
         instances.map(|instance| instance.0.tag_bytes()).sum()
+    }
+
+    /// Bytes of the instances' tables of files.
+    pub fn file_bytes(&self) -> u64 {
+        let instances = self.instances.iter();
+        instances.map(|instance| instance.0.file_bytes()).sum()
     }
 
     pub fn instance(&self, page: PageId) -> &Instance {

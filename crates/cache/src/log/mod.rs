@@ -47,7 +47,8 @@
 //! - A failed write: its entries are removed, and the device fails. [`device_recovery`] removes all other entries and retries the
 //!   device.
 //! - A footer that cannot be read: [`sweep`] removes the entries into the segment.
-//! - A panic in the writer: the device is unusable until the extension is opened again, and the arena is discarded.
+//! - A panic in the writer: [`sweep`] removes the entries of the device, which is unusable until the extension is opened again. The
+//!   arena is discarded.
 //!
 //! # Files in reading order
 //! [`writer`], [`segment_log`], [`stream`], [`in_flight`], [`batch`]; [`reclaim`], [`sweep`], [`device_recovery`]; [`threads`].

@@ -22,6 +22,7 @@ use crate::common::page::{MAX_PAGE, PageId, UNIT, check};
 use crate::device::queue::{CHUNK, DEPTH, READS};
 use crate::device::segment::format::{self, BLOCK, Record};
 use crate::device::{Device, Fault};
+use crate::instance::PIECE;
 use crate::instance::shared::Site;
 use crate::log::batch::{Origin, discard};
 use crate::log::in_flight::InFlightWrites;
@@ -51,6 +52,8 @@ pub(crate) struct Reclaimer {
     near: u32,
     /// Segments that a write in flight targets.
     destinations: Vec<u32>,
+    /// The cleanup that is done or in progress, and its next segment.
+    cleanup: (u32, u32),
 }
 
 /// State of the segment that is being reclaimed.
@@ -82,7 +85,29 @@ impl Reclaimer {
             next: Vec::with_capacity(1 + READS),
             near: 0,
             destinations: Vec::with_capacity(DEPTH),
+            cleanup: (0, u32::MAX),
         }
+    }
+
+    /// Removes the entries of unknown files in the next full segment, if a cleanup is due
+    /// ([`Extension::clear_unknown`](crate::Extension::clear_unknown)). No write may be in flight. Returns whether one was due. A
+    /// segment whose footer is lost is left to reclaim.
+    pub fn clear_unknown(&mut self, at: Site<'_>, log: &mut SegmentLog) -> bool {
+        // Relaxed: a count.
+        let wanted = at.shared.cleanups.load(Ordering::Relaxed);
+        if self.cleanup.0 != wanted {
+            self.cleanup = (wanted, 0);
+        }
+        let segments = self.cleanup.1..at.device.geometry.segments;
+        let Some(segment) = segments.into_iter().find(|&segment| log.is_full(segment)) else {
+            self.cleanup.1 = u32::MAX;
+            return false;
+        };
+        self.cleanup.1 = segment + 1;
+        if self.read_footer(at, &mut log.in_flight, segment) {
+            remove_unknown(at, segment, &self.buffers.records);
+        }
+        true
     }
 
     /// Makes room for a page: afterwards an open segment has a hole for it, or a segment may be opened.
@@ -362,6 +387,23 @@ fn decode(device: &Device, victim: u32, area: &mut [u8], records: &mut Vec<Recor
         Footer::Known
     } else {
         Footer::Lost
+    }
+}
+
+/// Removes the entries of unknown files in a segment with these pages.
+fn remove_unknown(at: Site<'_>, segment: u32, records: &[Record]) {
+    let shared = at.shared;
+    let instances = shared.instances.len() as u32;
+    let instance = |record: &Record| record.page.instance(instances);
+    let groups = records.chunk_by(|a, b| instance(a) == instance(b));
+    for group in groups.flat_map(|group| group.chunks(PIECE)) {
+        let mut state = shared.instance(group[0].page).lock();
+        for record in group {
+            if state.highest_page(record.page.file).is_none() {
+                let location = at.device.geometry.location(segment, record.start());
+                state.remove_if_same(&shared.store, record.page, location, record.kind);
+            }
+        }
     }
 }
 

@@ -140,6 +140,11 @@ impl SegmentLog {
         self.states.full()
     }
 
+    /// Whether the segment is full, so that its footer names its pages.
+    pub fn is_full(&self, segment: u32) -> bool {
+        self.states.is_full(segment)
+    }
+
     pub fn free(&self) -> usize {
         self.states.free()
     }

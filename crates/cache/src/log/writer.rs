@@ -29,6 +29,7 @@ use crate::log::in_flight::MAX_ASYNC_FOOTER;
 use crate::log::reclaim::Reclaimer;
 use crate::log::segment_log::{NEW, SegmentLog};
 use crate::log::stream::Stored;
+use crate::log::sweep::sweep;
 
 /// Longest pause of a writer while its device has failed, or while it waits for its last writes to complete.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(2);
 pub(crate) enum Step {
     Worked,
     Idle,
-    /// Other devices are to take the staged pages.
+    /// Other devices are to take the staged pages, or a cleanup takes a short pause.
     Waiting,
     /// The device has failed: nothing to do for this time.
     Failed(Duration),
@@ -120,6 +121,10 @@ impl Writer {
             device.health.give_up(format_args!(
                 "internal error in its writer ({message}); switch the extension off and on to use it again"
             ));
+            // No read is served from it again.
+            let left = || device.table.cached().0;
+            let swept = catch_unwind(AssertUnwindSafe(|| sweep(&shared, device, |_| true, left)));
+            shared.written.purged.add(swept.unwrap_or(0));
             while !shared.wake.stopped() {
                 shared.wake.pause(Duration::from_secs(3600));
             }
@@ -189,6 +194,11 @@ impl Writer {
                 self.log.in_flight.complete(at, wanted, SHORT_PAUSE);
                 Step::Worked
             }
+            _ if self.reclaimer.clear_unknown(at, &mut self.log) => match self.threaded {
+                // Leaves the disk to the readers.
+                true => Step::Waiting,
+                false => Step::Worked,
+            },
             _ => {
                 self.trim(&shared);
                 Step::Idle

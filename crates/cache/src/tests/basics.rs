@@ -752,6 +752,12 @@ fn memory_is_what_was_planned() {
     // Bounce buffers belong to the process, and other tests use some.
     let told = f.extension.statistics().memory_bytes - crate::common::memory::bounce_bytes();
     assert!(parts < told && told < parts + (2 << 20), "{parts} {told}");
+    for n in 0..10_000 {
+        f.extension.trust_file(FileId(n), u32::MAX, 1);
+    }
+    let least = 3 * 10_000 * 24;
+    let files = shared.file_bytes();
+    assert!((least..least * 4).contains(&files), "{files} bytes");
 }
 
 #[test]

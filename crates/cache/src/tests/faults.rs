@@ -473,11 +473,22 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
         generations,
         directory,
     };
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_so()
+    };
+    f.insert(page(2, 1), 1, 16384);
+    assert!(wait_until(&|| f.extension.device_statistics()[0].pages == 1));
     armed.store(true, Ordering::SeqCst);
     f.insert(page(1, 1), 1, 16384);
-    while f.extension.device_statistics()[0].active {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(wait_until(&|| !f.extension.device_statistics()[0].active));
+    assert!(
+        wait_until(&|| f.extension.device_statistics()[0].pages == 0),
+        "entries of a device that is not used again"
+    );
     assert!(
         state(&f).contains("internal error in its writer (boom)"),
         "{}",

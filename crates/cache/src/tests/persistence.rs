@@ -146,6 +146,64 @@ fn what_is_left_is_served_by_the_next() {
     third.check_books();
 }
 
+/// The next process knows nothing of file 0: it was dropped, and this process ended before its entries were cleared.
+#[test]
+fn recovered_entries_of_unknown_files_are_removed() {
+    let place = Place::new();
+    let first = place.open();
+    for number in 0..PAGES {
+        for file in 0..2 {
+            first.insert(page(file, number / 2), 1, LENGTH);
+            first.pump();
+        }
+    }
+    persist(first);
+    let second = fixture(place.config());
+    second
+        .extension
+        .trust_file(FileId(1), u32::MAX, u64::from(PAGES / 2));
+    let cached = |number: u32| second.read(page(1, number), 1, LENGTH) == ReadOutcome::Hit;
+    let own = (0..PAGES).filter(|&number| cached(number)).count() as u64;
+    let before = second.extension.statistics().pages_cached;
+    assert!(own > 100 && before > own + 100, "{own} of {before}");
+    second.pump();
+    assert_eq!(second.extension.statistics().pages_cached, before);
+    second.extension.clear_unknown();
+    second.pump();
+    second.check_books();
+    // The footer of the segment that was open is missing.
+    let after = second.extension.statistics().pages_cached;
+    assert!((own..own + 64).contains(&after), "{own} of {after}");
+    assert_eq!(
+        (0..PAGES).filter(|&number| cached(number)).count() as u64,
+        own
+    );
+    // A file that is forgotten later.
+    second.extension.forget_file(FileId(1), 0);
+    second.extension.clear_unknown();
+    second.pump();
+    let after = second.extension.statistics().pages_cached;
+    assert!(after < 64, "{after}");
+    second.check_books();
+    // A writer with a thread.
+    for number in 0..PAGES {
+        second.insert(page(0, number), 1, LENGTH);
+        second.pump();
+    }
+    persist(second);
+    let mut config = place.config();
+    config.recover_session = session_in(&place.arena());
+    let third = Extension::open(config, Arc::new(Generations::new())).unwrap();
+    assert!(third.recovered().pages > 200, "{:?}", third.recovered());
+    third.clear_unknown();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while third.statistics().pages_cached >= 64 && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let after = third.statistics().pages_cached;
+    assert!(after < 64, "{after}");
+}
+
 #[test]
 fn nothing_is_left_by_one_that_is_switched_off() {
     let place = with_twenty_pages();

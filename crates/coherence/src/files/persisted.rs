@@ -1,13 +1,14 @@
 //! Recovery of persisted files: makes closed files of their records. The proof at the first open is in
 //! [`restart::proof`](crate::restart::proof).
 
-use cache::Extension;
+use cache::{Extension, FileId};
 
 use super::data_file::DataFile;
 use super::registry::Files;
 use crate::platform::os::{Os, Stat};
 use crate::platform::sync::Ordering;
-use crate::restart::proof::{PersistedFile, Recovery};
+use crate::restart::outcomes::RejectedFile;
+use crate::restart::proof::{PersistedFile, Recovery, Rejection};
 use crate::restart::stamp::FileIdentity;
 
 /// With more files than this, pages of each file are not counted.
@@ -73,22 +74,45 @@ impl<O: Os> Files<O> {
         found.0
     }
 
-    /// Rejects every persisted file, opened or not.
+    /// Rejects every persisted file. One that is not open yet is rejected when the server opens it: its length is known then, and
+    /// its pages can be listed.
     pub fn reject_persisted(&'static self) {
         let registry = self.registry.lock();
         for file in registry.by_inode.values() {
-            if file.inherited.load(Ordering::SeqCst) {
-                file.details.lock().persisted = None;
-                file.assign_new_id();
+            if !file.inherited.load(Ordering::SeqCst) {
+                continue;
+            }
+            if let Some(persisted) = &mut file.details.lock().persisted {
+                persisted.reject(Rejection::NoProof);
+                // For the next process, too.
+                file.void_stamp();
+                continue;
+            }
+            let (id, pages) = (file.id(), file.inherited_end.swap(0, Ordering::Relaxed));
+            file.assign_new_id();
+            self.recoveries.replaced(rejected(file, id, pages), 0);
+        }
+        self.recoveries.reject_trusted();
+    }
+
+    /// Forgets the persisted files that the server has not opened since its start. Their inodes may belong to no file any longer.
+    pub fn forget_pending(&'static self) {
+        for file in self.all() {
+            let mut registry = self.registry.lock();
+            // Opening takes it under the same lock.
+            if file.details.lock().persisted.is_some() {
+                self.forget_closed(&mut registry, file);
             }
         }
-        self.recoveries.reject_all();
     }
 
     /// Registers the persisted files with an extension that has recovered their pages. Call before that extension is active.
     pub fn register_persisted(&self, extension: &Extension) {
-        let registry = self.registry.lock();
+        let mut registry = self.registry.lock();
+        let mut registered = Vec::new();
         for file in registry.by_inode.values() {
+            // First: an identity that is replaced here differs from it.
+            let id = file.id();
             if !file.inherited.load(Ordering::SeqCst) {
                 continue;
             }
@@ -98,7 +122,30 @@ impl<O: Os> Files<O> {
                 .persisted
                 .as_ref()
                 .map_or(0, |persisted| persisted.pages);
-            extension.trust_file(file.id(), u32::MAX, pages);
+            extension.trust_file(id, u32::MAX, pages);
+            registered.push((*file, id, pages));
+        }
+        registry.registered = registered;
+    }
+
+    /// Forgets the pages of registered files whose identities were replaced before the extension was active. Call once it is:
+    /// from then on each change forgets its own.
+    pub fn forget_replaced(&'static self) {
+        let registered = std::mem::take(&mut self.registry.lock().registered);
+        let guard = self.switch.active();
+        let Some(active) = &*guard else {
+            return;
+        };
+        for (file, id, pages) in registered {
+            if file.id() == id {
+                continue;
+            }
+            active.extension.forget_file(id, 0);
+            // A file that was not proven is listed already.
+            let end = file.inherited_end.swap(0, Ordering::Relaxed);
+            if end > 0 {
+                self.recoveries.replaced(rejected(file, id, end), pages);
+            }
         }
     }
 
@@ -144,6 +191,17 @@ impl<O: Os> Files<O> {
                 record.count(pages);
             }
         }
+    }
+}
+
+/// A proven file whose pages, cached under this identity, are no longer trusted.
+fn rejected(file: &DataFile, id: FileId, pages: u32) -> RejectedFile {
+    RejectedFile {
+        owner: file.owner,
+        id,
+        pages,
+        page_size: file.page_size(),
+        is_listed: true,
     }
 }
 

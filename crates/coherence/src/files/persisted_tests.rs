@@ -258,3 +258,101 @@ fn write_before_the_extension_is_active_gives_a_new_identity() {
     assert_ne!(again.id(), file.id());
     assert!(!again.is_inherited());
 }
+
+/// The inode of the file of a place.
+fn inode(place: &Place, files: &Files<TestOs>) -> (u64, u64) {
+    let file = File::open(place.folder.path().join("a.ibd")).unwrap();
+    files.os.stat(file.as_raw_fd()).unwrap().inode
+}
+
+/// Pending, trusted and rejected files.
+fn counts(files: &Files<TestOs>) -> [u64; 3] {
+    let report = files.recoveries.report();
+    [report.pending.0, report.trusted.0, report.rejected.0]
+}
+
+#[test]
+fn rejected_state_is_listed_when_its_files_are_opened() {
+    for is_open in [false, true] {
+        let place = Place::new();
+        let (_first, file) = place.open(place.process(FINE));
+        let second = place.process(FINE);
+        let opened = is_open.then(|| place.open(second));
+        second.reject_persisted();
+        let (_second, again) = opened.unwrap_or_else(|| place.open(second));
+        assert_ne!(again.id(), file.id(), "{is_open}");
+        assert!(!again.is_inherited());
+        assert_eq!(counts(second), [0, 0, 1], "{is_open}");
+        assert_eq!(second.recoveries.least_lsn(), 0);
+        let unlisted = second.recoveries.take_unlisted();
+        let listed: Vec<_> = unlisted
+            .iter()
+            .map(|file| (file.id, file.pages, file.is_listed))
+            .collect();
+        assert_eq!(listed, [(file.id(), 4, true)], "{is_open}");
+    }
+    // The process after that one does not trust the pages either.
+    let place = Place::new();
+    let (_first, file) = place.open(place.process(FINE));
+    place.process(FINE).reject_persisted();
+    let third = place.process(FINE);
+    assert_ne!(place.open(third).1.id(), file.id());
+    assert_eq!(counts(third), [0, 0, 1]);
+}
+
+#[test]
+fn dropped_file_that_was_never_opened_is_rejected() {
+    let place = Place::new();
+    place.open(place.process(FINE));
+    let second = place.process(FINE);
+    let file = second.of_number(inode(&place, second)).unwrap();
+    second.forget_unlinked(file);
+    assert_eq!(counts(second), [0, 0, 1]);
+    assert!(second.of_number(inode(&place, second)).is_none());
+}
+
+#[test]
+fn file_that_stays_closed_is_forgotten() {
+    let place = Place::new();
+    let (_first, file) = place.open(place.process(FINE));
+    let second = place.process(FINE);
+    second.forget_pending();
+    assert_eq!(counts(second), [0, 0, 1]);
+    let (_second, again) = place.open(second);
+    assert_ne!(again.id(), file.id());
+    second.forget_pending();
+    assert_eq!(counts(second), [0, 0, 1], "it is open");
+    assert_eq!(
+        second.of_number(inode(&place, second)).map(DataFile::id),
+        Some(again.id())
+    );
+}
+
+#[test]
+fn file_written_before_the_extension_is_active_is_forgotten() {
+    let place = Place::new();
+    let (open, file) = place.open(place.process(FINE));
+    open.set_len(1 << 30).unwrap();
+    let first = place.process(FINE);
+    let (open, file_again) = place.open(first);
+    assert_ne!(file.id(), file_again.id());
+    let record = first.switch.manifest().unwrap().record(file_again.owner);
+    record.unwrap().count(1000);
+    let second = place.process(FINE);
+    let active = os_for_tests::active_in(&second.switch, place.folder.path());
+    second.register_persisted(&active.extension);
+    let (_second, again) = place.open(second);
+    assert_eq!(counts(second), [0, 1, 0]);
+    let id = again.id();
+    again.write_while_off();
+    assert!(second.switch.publish(active).is_ok());
+    second.forget_replaced();
+    assert_eq!(counts(second), [0, 0, 1]);
+    let [listed] = second.recoveries.take_unlisted()[..] else {
+        panic!("{:?}", counts(second))
+    };
+    assert_eq!((listed.id, listed.pages), (id, 65536));
+    second.forget_replaced();
+    assert!(!second.recoveries.has_unlisted());
+    drop(open);
+}

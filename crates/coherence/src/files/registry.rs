@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::FileId;
+
 use super::data_file::DataFile;
 use super::descriptor_table::{DescriptorTable, Entry, FOUND, Slot, file_of};
 use super::file_rule::{FileRule, FileRules, RuleLookup};
@@ -38,6 +40,8 @@ pub(super) struct Registry {
     /// Closed files, the least recently closed first. Some may be open again.
     pub(super) closed: VecDeque<&'static DataFile>,
     pub(super) objects: u32,
+    /// Persisted files whose pages an extension has recovered, until it is active: identity, and approximate number of pages.
+    pub(super) registered: Vec<(&'static DataFile, FileId, u64)>,
 }
 
 impl Registry {
@@ -47,6 +51,7 @@ impl Registry {
             quarantined: VecDeque::new(),
             closed: VecDeque::new(),
             objects: 0,
+            registered: Vec::new(),
         }
     }
 
@@ -321,9 +326,17 @@ impl<O: Os> Files<O> {
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {
-            file.assign_new_id();
-            self.quarantine(&mut registry, file);
+            self.forget_closed(&mut registry, file);
         }
+    }
+
+    /// Gives a closed file a new identity, and quarantines it. A persisted file that was not opened is rejected.
+    pub(super) fn forget_closed(&'static self, registry: &mut Registry, file: &'static DataFile) {
+        if let Some(persisted) = file.details.lock().persisted.take() {
+            self.recoveries.forgotten(&persisted);
+        }
+        file.assign_new_id();
+        self.quarantine(registry, file);
     }
 
     /// Unregisters the previous file of a descriptor that an open just returned. Its close was not observed.
@@ -613,8 +626,7 @@ impl<O: Os> Files<O> {
             }
             let inode = file.details.lock().inode;
             if registry.represents(inode, file) {
-                file.assign_new_id();
-                self.quarantine(registry, file);
+                self.forget_closed(registry, file);
             }
         }
     }

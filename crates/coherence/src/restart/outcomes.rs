@@ -10,7 +10,7 @@ use crate::restart::proof::{PersistedFile, Rejection};
 
 /// Maximum number of files whose reasons are kept.
 const MAX_REASONS: usize = 16;
-/// Maximum number of rejected files that wait to be listed. The pages of further files are evicted over time.
+/// Maximum number of rejected files that wait to be listed. The pages of further files are not loaded again.
 const MAX_REJECTED: usize = 65_536;
 
 /// The outcome for each persisted file.
@@ -55,7 +55,8 @@ pub struct RejectedFile {
     pub owner: u32,
     /// The identity under which its pages were cached.
     pub id: FileId,
-    /// The file's current number of pages.
+    /// The file's number of pages when it was opened. Cached pages beyond its end are left to
+    /// [`cache::Extension::clear_unknown`].
     pub pages: u32,
     /// Page size, bytes.
     pub page_size: u32,
@@ -128,13 +129,29 @@ impl Recoveries {
         self.outcomes.lock().report.pending = (files, pages);
     }
 
-    /// Rejects every file, trusted ones included.
-    pub fn reject_all(&self) {
+    /// Counts every trusted file as rejected.
+    pub(crate) fn reject_trusted(&self) {
         let report = &mut self.outcomes.lock().report;
-        let (trusted, pending) = (report.trusted, report.pending);
-        report.rejected.0 += trusted.0 + pending.0;
-        report.rejected.1 += trusted.1 + pending.1;
-        (report.trusted, report.pending) = ((0, 0), (0, 0));
+        let trusted = report.trusted;
+        transfer(&mut report.trusted, &mut report.rejected, trusted);
+    }
+
+    /// Counts a trusted file of about `pages` pages as rejected, and lists it.
+    pub(crate) fn replaced(&self, file: RejectedFile, pages: u64) {
+        let mut outcomes = self.outcomes.lock();
+        let Report {
+            trusted, rejected, ..
+        } = &mut outcomes.report;
+        transfer(trusted, rejected, (1, pages));
+        outcomes.list(file);
+    }
+
+    /// Counts a file that the server did not open as rejected.
+    pub(crate) fn forgotten(&self, persisted: &PersistedFile) {
+        let Report {
+            pending, rejected, ..
+        } = &mut self.outcomes.lock().report;
+        transfer(pending, rejected, (1, persisted.pages));
     }
 
     /// The file system of a device. Queries each device once: superblock numbers are never reused, so an old answer proves nothing
@@ -172,32 +189,24 @@ impl Recoveries {
         outcome: Result<(), Rejection>,
     ) {
         let mut outcomes = self.outcomes.lock();
-        let Outcomes {
-            report, unlisted, ..
-        } = &mut *outcomes;
+        let report = &mut outcomes.report;
         debug_assert_ne!(report.pending.0, 0, "it was opened or rejected before");
-        report.pending.0 = report.pending.0.saturating_sub(1);
-        report.pending.1 = report.pending.1.saturating_sub(persisted.pages);
+        let part = (1, persisted.pages);
         let Err(rejection) = outcome else {
-            report.trusted.0 += 1;
-            report.trusted.1 += persisted.pages;
-            return;
+            return transfer(&mut report.pending, &mut report.trusted, part);
         };
-        report.rejected.0 += 1;
-        report.rejected.1 += persisted.pages;
+        transfer(&mut report.pending, &mut report.rejected, part);
         if report.reasons.len() < MAX_REASONS {
             report.reasons.push((name.to_owned(), rejection));
         }
-        if unlisted.len() < MAX_REJECTED {
-            let pages = bytes / i64::from(persisted.page_size.max(1));
-            unlisted.push(RejectedFile {
-                owner,
-                id: persisted.id,
-                pages: u32::try_from(pages).unwrap_or(u32::MAX),
-                page_size: persisted.page_size,
-                is_listed: rejection.keeps_pages(),
-            });
-        }
+        let pages = bytes / i64::from(persisted.page_size.max(1));
+        outcomes.list(RejectedFile {
+            owner,
+            id: persisted.id,
+            pages: u32::try_from(pages).unwrap_or(u32::MAX),
+            page_size: persisted.page_size,
+            is_listed: rejection.keeps_pages(),
+        });
     }
 
     /// Whether rejected files wait to be listed and dropped.
@@ -208,5 +217,19 @@ impl Recoveries {
     /// Takes these files. Each is returned once.
     pub fn take_unlisted(&self) -> Vec<RejectedFile> {
         std::mem::take(&mut self.outcomes.lock().unlisted)
+    }
+}
+
+/// Counts these files and pages under another outcome.
+fn transfer(from: &mut (u64, u64), to: &mut (u64, u64), (files, pages): (u64, u64)) {
+    *from = (from.0.saturating_sub(files), from.1.saturating_sub(pages));
+    *to = (to.0 + files, to.1 + pages);
+}
+
+impl Outcomes {
+    fn list(&mut self, file: RejectedFile) {
+        if self.unlisted.len() < MAX_REJECTED {
+            self.unlisted.push(file);
+        }
     }
 }

@@ -238,6 +238,11 @@ pub struct PersistedFile {
 }
 
 impl PersistedFile {
+    /// Rejects the pages, whatever the file is like. The first reason stays.
+    pub(crate) fn reject(&mut self, why: Rejection) {
+        self.rejection.get_or_insert(why);
+    }
+
     /// Proves that the cached pages are those of the opened file.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cache::Extension;
 use coherence::audit::Audit;
 use coherence::compare::Sample;
 use coherence::os::Os as _;
@@ -20,6 +21,11 @@ const RESIZE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for clearing forgotten files in each iteration. Switching off waits for it.
 const CLEAR_LIMIT: Duration = Duration::from_millis(20);
 
+/// Times after the recovery at which unreachable recovered pages are removed. First, files that InnoDB opens at its start are
+/// known, and what of them was rejected is listed. Last, files that were never opened count as dropped: an inode does not
+/// tell whether its file still exists, and a table that is not read for a day has no hot pages.
+const CLEANUPS: [Duration; 2] = [Duration::from_secs(600), Duration::from_secs(24 * 3600)];
+
 /// Interval between counts of each file's pages.
 const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -31,6 +37,9 @@ pub struct Checks {
     counted: Option<Instant>,
     disks: Disks,
     sampling: Sampling,
+    began: Instant,
+    /// Number of finished [`CLEANUPS`].
+    cleanups: usize,
 }
 
 /// Sampling of the pages recovered at the server's start.
@@ -54,6 +63,8 @@ impl Default for Checks {
             counted: None,
             disks: Disks::default(),
             sampling: Sampling::Due(None, 0),
+            began: Instant::now(),
+            cleanups: 0,
         }
     }
 }
@@ -89,11 +100,25 @@ impl Checks {
         CORE.end_unobserved_writes(coherence::async_io::UNOBSERVED_TIMEOUT);
         let devices = CORE.switch().active().as_ref().map(|active| {
             persist::record(&active.extension);
+            self.clear_unreachable(&active.extension);
             active.extension.device_statistics()
         });
         for text in self.disks.update(devices, Instant::now()) {
             Linux.warning(&text);
         }
+    }
+
+    /// Removes the recovered pages that no read can reach, at the times of [`CLEANUPS`].
+    fn clear_unreachable(&mut self, extension: &Extension) {
+        let due = CLEANUPS.get(self.cleanups);
+        if !extension.recovered().any || due.is_none_or(|due| self.began.elapsed() < *due) {
+            return;
+        }
+        self.cleanups += 1;
+        if self.cleanups == CLEANUPS.len() {
+            CORE.files.forget_pending();
+        }
+        extension.clear_unknown();
     }
 
     /// Compares a sample of recovered pages with the data files. Returns the epoch of the extension, and the damage.

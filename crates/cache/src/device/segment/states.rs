@@ -82,6 +82,10 @@ impl States {
         &self.full
     }
 
+    pub fn is_full(&self, segment: u32) -> bool {
+        self.states[segment as usize] == State::Full
+    }
+
     /// A free segment for a stream.
     pub fn open(&mut self) -> Option<u32> {
         let segment = self.free.pop()?;

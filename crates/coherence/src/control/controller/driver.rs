@@ -258,6 +258,7 @@ impl<H: Host> Controller<H> {
             }
             Store::Publish(engine) => Some(match switch.publish(engine) {
                 Ok(before) => {
+                    self.core.files.forget_replaced();
                     if !canary!("adjust-before-publish") {
                         self.adjust();
                     }

@@ -217,7 +217,7 @@ impl Pass {
                 .as_ref()
                 .map(|active| active.extension.warm_room());
             match room {
-                Some(room) if room < bytes + RUN_BYTES as u64 && !limiter.has_ended() => {
+                Some(room) if room < bytes && !limiter.has_ended() => {
                     std::thread::sleep(ROOM_INTERVAL);
                 }
                 _ => break,
