@@ -41,7 +41,8 @@ pub fn begin(early: bool) -> bool {
     if settings::persist_path().is_none() {
         // Earlier settings may have persisted state, here or in another directory.
         remove(&owner);
-        owned_files::remove_persisted(owner);
+        // A former place may be on a disk that hangs.
+        snapshot::run_with_timeout(TIMEOUT, move || owned_files::remove_persisted(owner));
         return false;
     }
     if !early {
@@ -413,6 +414,25 @@ fn failed(path: &Path, error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A lock stands for a disk that does not answer: the sweep waits for it.
+    #[test]
+    fn start_does_not_wait_for_former_places() {
+        let _turn = crate::platform::process::UNDER_TEST.lock();
+        settings::keep_in_tests(None);
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let stem = identity::stem(&identity::owner());
+        let state = cache::make_own(&folder.path().join(format!("{stem}.arena"))).unwrap();
+        rustix::fs::flock(&state, rustix::fs::FlockOperation::LockShared).unwrap();
+        let list = identity::data_directory().join("bpe.paths");
+        let line = format!("{}\n", folder.path().display());
+        std::fs::write(&list, line).unwrap();
+        let began = Instant::now();
+        begin(true);
+        let took = began.elapsed();
+        std::fs::remove_file(&list).unwrap();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
 
     /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library and the records stay loaded.
     #[test]

@@ -175,7 +175,7 @@ fn data_device() -> Option<u64> {
 }
 
 /// Runs a function that may block on a disk. `None` if it takes longer than `limit`.
-fn run_with_timeout<T: Send + 'static>(
+pub(super) fn run_with_timeout<T: Send + 'static>(
     limit: Duration,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
