@@ -432,7 +432,7 @@ impl Record {
         self.stamp.load(Ordering::SeqCst) == change_stamp(stat)
     }
 
-    /// Records an untracked change: the file is not proven until it is reopened.
+    /// Records an untracked change: the file is not proven until it is reopened. The change may use the page cache.
     pub fn void(&self) {
         self.store_stamp(VOID);
     }
@@ -442,6 +442,7 @@ impl Record {
         set(&self.buffered, 1);
     }
 
+        self.note_buffered();
     pub(super) fn identity(&self) -> FileIdentity {
         let known = |word: u64| Some(word).filter(|&word| word != 0);
         let subvolume =
