@@ -279,32 +279,31 @@ struct DataDirectory {
 
 impl DataDirectory {
     /// Reads the token, and replaces it. Once for each process, before a write is forwarded.
-    fn open() -> DataDirectory {
+    fn open(folder: &Path) -> DataDirectory {
         let warn = |why: &str| {
             Linux.warning(&format!(
                 "{why}; what is cached is not kept over a restart of the machine or a remount"
             ));
         };
-        let folder = identity::data_directory();
         let mut directory = DataDirectory {
-            device: std::fs::metadata(&folder).map_or(0, |metadata| metadata.dev()),
+            device: std::fs::metadata(folder).map_or(0, |metadata| metadata.dev()),
             superblock: 0,
             token: None,
         };
-        let file = match TokenFile::open(&folder) {
+        let file = match TokenFile::open(folder) {
             Ok(file) => file,
             Err(why) => {
                 warn(&why.to_string());
                 return directory;
             }
         };
-        let Some(system) = file.file_system() else {
-            return directory;
-        };
-        directory.superblock = system.superblock;
-        directory.token = file.read();
-        let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
-        CORE.files.use_fine_stamps(has_fine_stamps);
+        // Without a file system stamps prove nothing, but the former token goes.
+        if let Some(system) = file.file_system() {
+            directory.superblock = system.superblock;
+            directory.token = file.read();
+            let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
+            CORE.files.use_fine_stamps(has_fine_stamps);
+        }
         if coherence::canary!("token-stays") {
             return directory;
         }
@@ -331,10 +330,10 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         snapshot::discard(owner);
         records::remap(file, &header, manifest).map_err(|error| failed(&path, &error))?;
         manifest.clear();
-        manifest.be_on(DataDirectory::open().superblock);
+        manifest.be_on(DataDirectory::open(&identity::data_directory()).superblock);
         return Ok(None);
     }
-    let directory = DataDirectory::open();
+    let directory = DataDirectory::open(&identity::data_directory());
     if recovers && header.is_of_another_version(&file) {
         Linux.note("the cache starts empty: another version of the plugin has left what is cached");
     }
@@ -432,6 +431,18 @@ mod tests {
         let took = began.elapsed();
         std::fs::remove_file(&list).unwrap();
         assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+
+    #[test]
+    fn token_is_replaced_without_stamps() {
+        let _turn = crate::platform::process::UNDER_TEST.lock();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let former = TokenFile::open(folder.path()).unwrap().replace().unwrap();
+        let directory = DataDirectory::open(folder.path());
+        assert_eq!((directory.superblock, directory.token), (0, None));
+        let now = std::fs::read(folder.path().join(crate::restart::token::NAME)).unwrap();
+        let is_there = now.windows(16).any(|bytes| bytes == former.to_ne_bytes());
+        assert!(!is_there, "an image of before would count");
     }
 
     /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library and the records stay loaded.
