@@ -110,6 +110,10 @@ pub const RULES: &[(&str, &str)] = &[
         "a failed flush leaves the persisted state valid",
     ),
     (
+        "gap-forgotten",
+        "a gap in tracking before the extension is active is forgotten",
+    ),
+    (
         "off-keeps-live",
         "the end of tracking is not recorded for the next process",
     ),
