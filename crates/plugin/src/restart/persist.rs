@@ -371,7 +371,10 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         // A process that dies before this has persisted nothing of this start.
         let written = match restored.is_proven {
             true => records::name_log(&file_again, &restored.redo),
-            false => Ok(()),
+            false => {
+                manifest.distrust();
+                Ok(())
+            }
         };
         if let Err(error) = written.and_then(|()| file_again.write_all_at(&header.bytes(), 0)) {
             manifest.clear();
