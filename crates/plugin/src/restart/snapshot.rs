@@ -165,7 +165,7 @@ fn stop_cleanly() -> Result<Token, String> {
                 "{bytes} bytes of the host wait to be written to its disks"
             ));
         }
-        None => return Err("the kernel does not tell how much waits to be written".into()),
+        None => return Err("the kernel does not report how much waits to be written".into()),
     }
     let text = |error: io::Error| error.to_string();
     let file = TokenFile::open(&identity::data_directory())?;
