@@ -266,7 +266,11 @@ fn check_space(survey: &Survey, bytes: u64) -> Result<u64, OpenError> {
     Ok(free)
 }
 
-pub(crate) const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// `O_NONBLOCK`: an open does not wait for the holder of a lease. Regular files ignore it otherwise.
+pub(crate) const FLAGS: OFlags = OFlags::RDWR
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 
 pub(crate) fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
@@ -281,7 +285,20 @@ pub fn open_own(path: &Path) -> Result<Option<File>, OpenError> {
     match open(path, FLAGS) {
         Ok(file) => checked(path, file).map(Some),
         Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(failed(path, "open", ADVICE_FILE)(error.into())),
+        Err(error) => Err(not_opened(path, error, ADVICE_FILE)),
+    }
+}
+
+fn not_opened(path: &Path, error: Errno, advice: &'static str) -> OpenError {
+    let path = path.to_path_buf();
+    match error {
+        Errno::LOOP => OpenError::NotRegular {
+            path,
+            what: "a symbolic link",
+        },
+        // Another process has leased the file.
+        Errno::WOULDBLOCK => OpenError::InUse { path },
+        _ => failed(&path, "open", advice)(error.into()),
     }
 }
 
@@ -417,13 +434,8 @@ fn create_and_remove(survey: &Survey) -> Result<bool, Errno> {
 }
 
 fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
-    let (file, direct) = open_direct(path, FLAGS).map_err(|error| match error {
-        Errno::LOOP => OpenError::NotRegular {
-            path: path.to_path_buf(),
-            what: "a symbolic link",
-        },
-        _ => failed(path, "open", ADVICE_ACCESS)(error.into()),
-    })?;
+    let opened = open_direct(path, FLAGS);
+    let (file, direct) = opened.map_err(|error| not_opened(path, error, ADVICE_ACCESS))?;
     // Check the file that is open now: it may have been replaced since the survey.
     let metadata = file
         .metadata()

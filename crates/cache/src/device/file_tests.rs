@@ -138,6 +138,31 @@ fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
     assert!(!path.exists());
 }
 
+/// Every local user can lease a file of their own at a known name in a shared directory.
+#[test]
+fn leased_file_is_refused_at_once() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("bpe.cache");
+    make_own(&path).unwrap();
+    let holder = File::open(&path).unwrap();
+    // SAFETY: plain calls. The signal is ignored by default.
+    let leased = unsafe {
+        libc::fcntl(holder.as_raw_fd(), 10, libc::SIGURG); // F_SETSIG
+        libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK)
+    };
+    assert_eq!(leased, 0, "{}", io::Error::last_os_error());
+    let began = Instant::now();
+    let opened = [open_own(&path).map(drop), open_existing(&path).map(drop)];
+    let took = began.elapsed();
+    // SAFETY: a plain call.
+    unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    for error in opened {
+        assert!(matches!(error, Err(OpenError::InUse { .. })), "{error:?}");
+    }
+    open_own(&path).unwrap().unwrap();
+}
+
 #[test]
 fn who_only_looks_stands_in_nobodys_way() {
     let d = tempfile::tempdir().unwrap();

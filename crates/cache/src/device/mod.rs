@@ -143,7 +143,8 @@ impl Device {
         Header {
             in_use,
             owner: self.config.owner,
-            session: self.session,
+            // Differs for each device: disks that are swapped lose their contents.
+            session: self.session ^ u64::from(self.geometry.base),
             file_bytes: self.geometry.file_bytes(),
             segment_bytes: self.geometry.segment_bytes,
         }

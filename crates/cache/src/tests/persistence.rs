@@ -205,6 +205,39 @@ fn recovered_entries_of_unknown_files_are_removed() {
 }
 
 #[test]
+fn swapped_disks_are_emptied() {
+    let place = Place::new();
+    let mut config = place.config();
+    let mut second = config.devices[0].clone();
+    second.path = place.disk.path().join("second");
+    config.devices.push(second);
+    let filled = || {
+        let fixture = place.open_with(config.clone());
+        for number in 0..PAGES {
+            fixture.insert(page(0, number), 1, LENGTH);
+        }
+        fixture.pump();
+        let devices = fixture.extension.device_statistics();
+        assert!(devices.iter().all(|device| device.bytes_written > 0));
+        persist(fixture);
+    };
+    filled();
+    let same = place.open_with(config.clone());
+    assert!(hits(&same, |_| 1) > 0);
+    persist(same);
+    let mut swapped = config.clone();
+    swapped.devices.reverse();
+    let fixture = place.open_with(swapped);
+    let recovered = fixture.extension.recovered();
+    assert!(
+        recovered.pages == 0 && recovered.dropped > 0,
+        "{recovered:?}"
+    );
+    assert_eq!(hits(&fixture, |_| 1), 0);
+    fixture.check_books();
+}
+
+#[test]
 fn nothing_is_left_by_one_that_is_switched_off() {
     let place = with_twenty_pages();
     drop(place.open());

@@ -248,6 +248,27 @@ fn untracked_change_and_failed_flush_are_not_trusted() {
     remove_rule("");
 }
 
+/// The end of such a write is unknown, and so is whether it used the page cache.
+#[test]
+fn untracked_write_counts_as_buffered_after_reopen() {
+    for through_ring in [true, false] {
+        let place = Place::new();
+        let core = place.core(FINE);
+        let first = &core.files;
+        let (open, file) = place.open(first);
+        match through_ring {
+            true => file.void_stamp(),
+            false => core.change_untracked(file, || ()),
+        }
+        first.detach(open.as_raw_fd());
+        drop(open);
+        place.open(first);
+        let second = place.process(FINE);
+        place.open(second);
+        assert_eq!(outcome(second), (0, Some(Rejection::PageCache)));
+    }
+}
+
 #[test]
 fn write_before_the_extension_is_active_gives_a_new_identity() {
     let place = Place::new();

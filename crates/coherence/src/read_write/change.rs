@@ -43,6 +43,7 @@ impl<O: Os> Core<O> {
             return real();
         }
         let _changing = file.change();
+        file.void_stamp();
         file.disable_caching();
         real()
     }

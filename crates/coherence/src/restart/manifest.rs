@@ -333,6 +333,14 @@ impl Manifest {
         get(&self.head.superblock)
     }
 
+    /// Records of an unproven snapshot prove nothing to a later process either. Call before they count as records of this boot:
+    /// the number of the superblock may be the same in two boots.
+    pub fn distrust(&self) {
+        if !canary!("unproven-image") {
+            self.be_on(0);
+        }
+    }
+
     /// Stores the superblock of this process's data directory; 0: stamps prove nothing there.
     pub fn be_on(&self, superblock: u64) {
         set(&self.head.superblock, superblock);
@@ -432,8 +440,9 @@ impl Record {
         self.stamp.load(Ordering::SeqCst) == change_stamp(stat)
     }
 
-    /// Records an untracked change: the file is not proven until it is reopened.
+    /// Records an untracked change: the file is not proven until it is reopened. The change may use the page cache.
     pub fn void(&self) {
+        self.note_buffered();
         self.store_stamp(VOID);
     }
 

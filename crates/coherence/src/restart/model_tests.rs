@@ -354,6 +354,14 @@ impl World {
             let is_proven = written.token == token || is_removed("token");
             let is_fenced = written.redo == redo || is_removed("fence");
             image = Some((written.device, is_proven && is_fenced));
+            if !(is_proven && is_fenced) {
+                manifest.distrust();
+            }
+            if one_in(2) {
+                // The process dies before it rejects a record.
+                self.has_area = true;
+                return self.start();
+            }
         }
         let found = Found {
             device: kernel(|kernel| kernel.device),
@@ -687,9 +695,15 @@ impl World {
                 }
                 kernel(|kernel| {
                     kernel.floor = 0;
+                    let superblock = kernel.superblock;
                     kernel.mount();
+                    if one_in(2) {
+                        // Numbers of superblocks are unique only within a boot.
+                        kernel.superblock = superblock;
+                    }
                 });
                 self.has_area = false;
+                self.area_copy = None;
                 self.entries.clear();
             }
             12 => {
@@ -847,7 +861,7 @@ fn trusted_pages_equal_their_files() {
 }
 
 /// Rules to leave out, one at a time. Without any of them a page becomes stale, or less than half as many files are trusted.
-const MUTATIONS: [&str; 13] = [
+const MUTATIONS: [&str; 14] = [
     "drop-before-write",
     "stamp-before-call",
     "insert-before-completion",
@@ -859,6 +873,7 @@ const MUTATIONS: [&str; 13] = [
     "page-cache",
     "token",
     "token-stays",
+    "unproven-image",
     "fence",
     "sync",
 ];

@@ -21,7 +21,8 @@
 //!
 //! # Why this is enough
 //! 1. A page whose write is in flight has no entry. So at the moment of death every entry equals the file as the kernel shows it.
-//! 2. The lock of the persisted state is free only after the dead process's system calls and libaio requests have ended.
+//! 2. The lock of the persisted state is free only after the dead process's system calls and libaio requests have ended: the
+//!    mapping of the state holds the lock, and the kernel ends those requests before it unmaps.
 //! 3. So a stale entry requires a change by another program after the death.
 //! 4. Such a change goes through the inode, and sets its ctime when it is submitted; or it replaces the inode or its whole tree.
 //! 5. A replaced inode differs in number or birth. ext4 and XFS cannot replace a tree while they are mounted. btrfs can, but then

@@ -142,6 +142,9 @@ impl Switch {
         }
         // Relaxed: as above. A recording may already have assigned identities.
         manifest.announce(self.file_ids.load(Ordering::Relaxed));
+        // Relaxed: as in `track`. Tracking may have begun before.
+        self.tracked_since
+            .store(manifest.detached(), Ordering::Relaxed);
         let _ = self.manifest.set(manifest);
     }
 
@@ -219,7 +222,8 @@ impl Switch {
         self.generations();
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
-            if let (TRACK, Some(manifest)) = (reason, self.manifest()) {
+            let begins = bits(before) & TRACK == 0 || canary!("gap-forgotten");
+            if let (TRACK, true, Some(manifest)) = (reason, begins, self.manifest()) {
                 // Before the exchange: a thread that stops tracking increments `detached` first, and then changes the word.
                 let detached = manifest.detached();
                 self.tracked_since.store(detached, Ordering::Relaxed);
@@ -413,6 +417,7 @@ impl Drop for Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::restart::manifest::Memory;
     use crate::testing::os_for_tests::active_in;
 
     fn a_switch() -> &'static Switch {
@@ -539,6 +544,41 @@ mod tests {
             0,
             "the kill switch ends the recording too"
         );
+    }
+
+    /// The flush fails between the start of the recovery and the switching on of the extension.
+    #[test]
+    fn failed_flush_before_activation_stays_known() {
+        let memory = Memory {
+            now: || 0,
+            grow: |_| false,
+        };
+        let is_tracked = || {
+            let switch = a_switch();
+            switch.keep(Manifest::new(Box::leak(Box::default()), &[], 0, memory));
+            let manifest = switch.manifest().unwrap();
+            switch.start_tracking(|| ());
+            manifest.detach();
+            switch.start_tracking(|| ());
+            switch.begin_to_serve(Some(1)).expect("not interrupted");
+            let is_tracked = manifest.is_tracked();
+            // Switching off and on starts another period.
+            switch.switch_off();
+            switch.start_recording(|| ());
+            switch.start_tracking(|| ());
+            switch.begin_to_serve(Some(2)).expect("not interrupted");
+            assert!(manifest.is_tracked());
+            is_tracked
+        };
+        assert!(!is_tracked());
+        #[cfg(debug_assertions)]
+        {
+            use crate::testing::canary::{noticed, remove_rule};
+            remove_rule("gap-forgotten");
+            assert!(is_tracked());
+            noticed("gap-forgotten", "1 flush");
+            remove_rule("");
+        }
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub const RULES: &[(&str, &str)] = &[
     ("token", "an image is trusted whatever the token says"),
     ("token-stays", "a start does not replace the token"),
     (
+        "unproven-image",
+        "after a kill the records of an unproven image count as those of this boot",
+    ),
+    (
         "io-uring-voids",
         "a file that is written through io_uring keeps its stamp",
     ),
@@ -108,6 +112,10 @@ pub const RULES: &[(&str, &str)] = &[
     (
         "flush-failed",
         "a failed flush leaves the persisted state valid",
+    ),
+    (
+        "gap-forgotten",
+        "a gap in tracking before the extension is active is forgotten",
     ),
     (
         "off-keeps-live",

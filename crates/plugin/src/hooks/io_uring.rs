@@ -101,7 +101,6 @@ unsafe fn track(mode: Mode, request: &Request) {
         // `address` holds the length. The pages are dropped in either case.
         FALLOCATE => request.address as usize,
         SPLICE => {
-            file.void_stamp();
             CORE.change_untracked(file, || ());
             return;
         }

@@ -108,6 +108,7 @@ impl Os for Linux {
     fn is_direct(&self, fd: i32) -> bool {
         let flags = borrowed(fd).and_then(|fd| fs::fcntl_getfl(fd).ok());
         flags.is_some_and(|flags| flags.contains(fs::OFlags::DIRECT))
+            && accepts_direct(direct_alignment(fd))
     }
 
     fn spawn<T: Send + 'static>(
@@ -121,6 +122,19 @@ impl Os for Linux {
     fn log(&self, level: Level, text: &str) {
         ERROR_LOG.line(level, text);
     }
+}
+
+/// Alignment of direct I/O in the file; 0: its writes use the page cache in spite of `O_DIRECT`. `None` before Linux 6.1, and
+/// where the file system does not report it.
+fn direct_alignment(fd: c_int) -> Option<u32> {
+    let asked = StatxFlags::DIOALIGN;
+    let seen = fs::statx(borrowed(fd)?, c"", AtFlags::EMPTY_PATH, asked).ok()?;
+    (seen.stx_mask & asked.bits() != 0).then_some(seen.stx_dio_offset_align)
+}
+
+/// Whether direct I/O with this alignment bypasses the page cache; `None` if the kernel does not report one.
+fn accepts_direct(alignment: Option<u32>) -> bool {
+    alignment != Some(0)
 }
 
 /// The thread's errno.
@@ -191,6 +205,31 @@ mod tests {
         assert!(Linux.open_descriptors().contains(&file.as_raw_fd()));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(Linux.stat(file.as_raw_fd()).unwrap().links, 0);
+    }
+
+    /// Such a file accepts O_DIRECT and is written through the page cache. ext4 reports that from Linux 6.1 on.
+    #[test]
+    fn file_without_alignment_is_not_direct() {
+        use std::os::unix::fs::OpenOptionsExt;
+        assert!(accepts_direct(None), "an older kernel");
+        assert!(accepts_direct(Some(512)) && !accepts_direct(Some(0)));
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let path = folder.path().join("t.ibd");
+        let mut options = std::fs::File::options();
+        let options = options.read(true).write(true).create(true);
+        let plain = options.open(&path).unwrap();
+        assert!(!Linux.is_direct(plain.as_raw_fd()));
+        let Ok(direct) = options.custom_flags(libc::O_DIRECT).open(&path) else {
+            return;
+        };
+        let is_journaled = fs::ioctl_getflags(&plain)
+            .and_then(|flags| fs::ioctl_setflags(&plain, flags | fs::IFlags::JOURNALING))
+            .is_ok();
+        if is_journaled {
+            assert!(!Linux.is_direct(direct.as_raw_fd()));
+        } else {
+            println!("not tried: the file system or the user cannot journal data");
+        }
     }
 
     #[test]

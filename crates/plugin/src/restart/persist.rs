@@ -41,7 +41,8 @@ pub fn begin(early: bool) -> bool {
     if settings::persist_path().is_none() {
         // Earlier settings may have persisted state, here or in another directory.
         remove(&owner);
-        owned_files::remove_persisted(owner);
+        // A former place may be on a disk that hangs.
+        snapshot::run_with_timeout(TIMEOUT, move || owned_files::remove_persisted(owner));
         return false;
     }
     if !early {
@@ -278,32 +279,31 @@ struct DataDirectory {
 
 impl DataDirectory {
     /// Reads the token, and replaces it. Once for each process, before a write is forwarded.
-    fn open() -> DataDirectory {
+    fn open(folder: &Path) -> DataDirectory {
         let warn = |why: &str| {
             Linux.warning(&format!(
                 "{why}; what is cached is not kept over a restart of the machine or a remount"
             ));
         };
-        let folder = identity::data_directory();
         let mut directory = DataDirectory {
-            device: std::fs::metadata(&folder).map_or(0, |metadata| metadata.dev()),
+            device: std::fs::metadata(folder).map_or(0, |metadata| metadata.dev()),
             superblock: 0,
             token: None,
         };
-        let file = match TokenFile::open(&folder) {
+        let file = match TokenFile::open(folder) {
             Ok(file) => file,
             Err(why) => {
                 warn(&why.to_string());
                 return directory;
             }
         };
-        let Some(system) = file.file_system() else {
-            return directory;
-        };
-        directory.superblock = system.superblock;
-        directory.token = file.read();
-        let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
-        CORE.files.use_fine_stamps(has_fine_stamps);
+        // Without a file system stamps prove nothing, but the former token goes.
+        if let Some(system) = file.file_system() {
+            directory.superblock = system.superblock;
+            directory.token = file.read();
+            let has_fine_stamps = file.has_fine_stamps() && !coherence::canary!("fine-stamps");
+            CORE.files.use_fine_stamps(has_fine_stamps);
+        }
         if coherence::canary!("token-stays") {
             return directory;
         }
@@ -330,10 +330,10 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         snapshot::discard(owner);
         records::remap(file, &header, manifest).map_err(|error| failed(&path, &error))?;
         manifest.clear();
-        manifest.be_on(DataDirectory::open().superblock);
+        manifest.be_on(DataDirectory::open(&identity::data_directory()).superblock);
         return Ok(None);
     }
-    let directory = DataDirectory::open();
+    let directory = DataDirectory::open(&identity::data_directory());
     if recovers && header.is_of_another_version(&file) {
         Linux.note("the cache starts empty: another version of the plugin has left what is cached");
     }
@@ -371,7 +371,10 @@ fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>
         // A process that dies before this has persisted nothing of this start.
         let written = match restored.is_proven {
             true => records::name_log(&file_again, &restored.redo),
-            false => Ok(()),
+            false => {
+                manifest.distrust();
+                Ok(())
+            }
         };
         if let Err(error) = written.and_then(|()| file_again.write_all_at(&header.bytes(), 0)) {
             manifest.clear();
@@ -413,6 +416,37 @@ fn failed(path: &Path, error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A lock stands for a disk that does not answer: the sweep waits for it.
+    #[test]
+    fn start_does_not_wait_for_former_places() {
+        let _turn = crate::platform::process::UNDER_TEST.lock();
+        settings::keep_in_tests(None);
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let stem = identity::stem(&identity::owner());
+        let state = cache::make_own(&folder.path().join(format!("{stem}.arena"))).unwrap();
+        rustix::fs::flock(&state, rustix::fs::FlockOperation::LockShared).unwrap();
+        let list = identity::data_directory().join("bpe.paths");
+        let line = format!("{}\n", folder.path().display());
+        std::fs::write(&list, line).unwrap();
+        let began = Instant::now();
+        begin(true);
+        let took = began.elapsed();
+        std::fs::remove_file(&list).unwrap();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+
+    #[test]
+    fn token_is_replaced_without_stamps() {
+        let _turn = crate::platform::process::UNDER_TEST.lock();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let former = TokenFile::open(folder.path()).unwrap().replace().unwrap();
+        let directory = DataDirectory::open(folder.path());
+        assert_eq!((directory.superblock, directory.token), (0, None));
+        let now = std::fs::read(folder.path().join(crate::restart::token::NAME)).unwrap();
+        let is_there = now.windows(16).any(|bytes| bytes == former.to_ne_bytes());
+        assert!(!is_there, "an image of before would count");
+    }
 
     /// `UNINSTALL PLUGIN`, then `INSTALL PLUGIN` with `bpe_enabled = ON`: the library and the records stay loaded.
     #[test]

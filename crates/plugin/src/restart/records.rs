@@ -103,7 +103,8 @@ pub fn map(file: File, header: &StateHeader, is_ours: bool) -> io::Result<Manife
         (head, std::slice::from_raw_parts(records, MAX_RECORDS))
     };
     const { assert!(size_of::<Head>() as u64 <= LOG && HEAD % align_of::<Record>() == 0) };
-    // The open descriptor holds the lock.
+    // The mapping holds the lock, too, until the process's memory is gone. A reader of `/proc/<pid>/smaps` delays the end of the
+    // memory, and of the libaio requests, beyond that of the descriptors.
     RESTART.records.store(file.into_raw_fd(), Ordering::SeqCst);
     let memory = Memory {
         now: clock::file_time,
@@ -168,4 +169,28 @@ fn allocate(file: impl AsFd, records: usize) -> io::Result<()> {
         0,
         length as u64,
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    /// The proof needs a lock that outlives the libaio requests of a killed process, and the descriptors may not.
+    #[test]
+    fn mapping_keeps_the_lock_of_a_closed_file() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("files");
+        let file = cache::open_in_memory(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        let is_free = || flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok();
+        // SAFETY: a new mapping, which nothing accesses.
+        let start = unsafe { map_at(std::ptr::null_mut(), 0, &file).unwrap() };
+        drop(file);
+        assert!(!is_free());
+        // SAFETY: mapped above, with this length.
+        unsafe { libc::munmap(start, HEAD + MAX_RECORDS * size_of::<Record>()) };
+        assert!(is_free());
+    }
 }

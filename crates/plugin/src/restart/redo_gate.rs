@@ -69,22 +69,28 @@ pub fn file_opened(fd: i32, name: &[u8]) {
 
 /// Call when the log's directory is known. A snapshot proves nothing about another log.
 fn record_directory(folder: &Path) {
-    if RESTART.is_redo_log_known.swap(true, Ordering::SeqCst) {
+    if RESTART.is_redo_log_known.load(Ordering::SeqCst) {
         return;
     }
-    if let Some(required) = RESTART.required_redo_log.get()
-        && required != folder
-    {
-        reject();
-    }
+    let is_other = RESTART
+        .required_redo_log
+        .get()
+        .is_some_and(|required| required != folder);
+    note_known(is_other);
     release_if_known();
 }
 
-fn reject() {
-    CORE.files.reject_persisted();
-    Linux.warning(
-        "what was cached before the machine's restart is not used: InnoDB has its redo log elsewhere now",
-    );
+/// Rejects first: another thread serves as soon as the log is known.
+fn note_known(is_other: bool) {
+    if is_other {
+        CORE.files.reject_persisted();
+    }
+    let was_known = RESTART.is_redo_log_known.swap(true, Ordering::SeqCst);
+    if is_other && !was_known {
+        Linux.warning(
+            "what was cached before the machine's restart is not used: InnoDB has its redo log elsewhere now",
+        );
+    }
 }
 
 /// Finds the log while InnoDB runs, if its opening was not seen.
@@ -95,11 +101,10 @@ pub fn search() {
     } else if CORE.files.recoveries.is_withheld()
         && began.elapsed() > LOG_TIMEOUT
         && scan::innodb_is_running(&Linux)
-        && !RESTART.is_redo_log_known.swap(true, Ordering::SeqCst)
-        && RESTART.required_redo_log.get().is_some()
+        && !RESTART.is_redo_log_known.load(Ordering::SeqCst)
     {
         // The log was opened under another name, or names cannot be read.
-        reject();
+        note_known(RESTART.required_redo_log.get().is_some());
     }
     release_if_known();
 }

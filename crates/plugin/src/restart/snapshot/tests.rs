@@ -258,3 +258,12 @@ fn an_end_of_somebody_else_writes_nothing() {
     RESTART.process.store(before, Ordering::SeqCst);
     assert!(RESTART.snapshot.lock().take().is_some());
 }
+
+#[test]
+fn unwritten_data_are_counted() {
+    let text = "MemFree: 9 kB\nDirty:      1000 kB\nWriteback:    24 kB\nWritebackTmp:  7 kB\n";
+    assert_eq!(unwritten(text), Some(1 << 20));
+    assert_eq!(unwritten("Dirty: 1000 kB\n"), None);
+    assert_eq!(unwritten("Dirty: many\nWriteback: 1 kB\n"), None);
+    assert!(unwritten(&std::fs::read_to_string("/proc/meminfo").unwrap()).is_some());
+}
