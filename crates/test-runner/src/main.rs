@@ -197,11 +197,11 @@ fn tier_name(tier: Tier) -> &'static str {
     }
 }
 
+/// The checkout that this run is of. A build of before may be used again after the checkout was renamed.
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap_or_default()
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&package).join("../..")
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
