@@ -117,7 +117,11 @@ pub fn plan(
     let digest = &mut plan.digest;
     digest.add(Topic::Server, &(&place, known.is_some()));
     digest.add(Topic::Plugin, &((loaded, plugin_row, function_row), &views));
-    digest.add(Topic::Settings, &(&variables, &persisted));
+    // Those that `bpe warm` and `bpe compare` set for a time do not count.
+    let settings = variables.iter().filter(|(name, _)| {
+        !["bpe_bypass", "bpe_bypass_timeout", "bpe_warm_io_capacity"].contains(&name.as_str())
+    });
+    digest.add(Topic::Settings, &(settings.collect::<Vec<_>>(), &persisted));
     digest.add(Topic::Pool, &pool_now);
     digest.add(Topic::Files, &(&snippet, &left));
     digest.add(Topic::Record, &record.clone().map(InstallState::nameless));

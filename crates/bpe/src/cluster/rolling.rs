@@ -142,6 +142,7 @@ pub fn run(
             memberships.filter_map(|(place, seen)| Some((place, seen?))),
         ),
         plans: shown,
+        all: yes,
     };
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
@@ -191,6 +192,8 @@ struct Confirmed {
     primaries: Vec<usize>,
     /// Digest of each server's plan.
     plans: Vec<String>,
+    /// `--yes`.
+    all: bool,
 }
 
 /// The plan for the server with this number, with its text in its digest.
@@ -200,20 +203,21 @@ fn planned(change: &Change<'_>, server: &mut Server, number: usize) -> Result<Pl
     Ok(plan)
 }
 
-/// Checks that the plan is still the one that was shown.
+/// Asks for a plan that differs from the one that was shown. `--yes` confirms every plan, which may hold free room or the size of
+/// the pool.
 ///
 /// # Errors
-/// The parts that differ.
-fn unchanged(plan: &Plan, shown: &str) -> Result<(), Failure> {
+/// The plan is not confirmed.
+fn confirm_changed(plan: &Plan, shown: &str, yes: bool) -> Result<(), Failure> {
     let differing = plan.digest.differing(shown);
-    if differing.is_empty() {
+    if yes || differing.is_empty() {
         return Ok(());
     }
-    Err(Failure::refused(format!(
-        "the plan has changed since it was shown ({differing:?}): the server, or what it takes to change it, has been \
-         changed meanwhile; nothing was done on this server"
-    ))
-    .advise("look at the plan as it is now: the same command shows it, and asks again"))
+    say!("the plan has changed since it was shown ({differing:?}):\n{plan}");
+    match confirmed(false)? {
+        true => Ok(()),
+        false => Err(Failure::refused("the changed plan was not confirmed")),
+    }
 }
 
 fn open(node: &Node) -> Result<Server, Failure> {
@@ -307,7 +311,7 @@ fn one(
         say!("  nothing to change");
         return Ok(false);
     }
-    unchanged(&plan, &confirmed.plans[place])?;
+    confirm_changed(&plan, &confirmed.plans[place], confirmed.all)?;
     let notifier = RefCell::new(notifier);
     let node_change = NodeChange {
         is_on: change.is_on,
@@ -351,7 +355,7 @@ mod tests {
     use crate::change::{Kind, Row, Step};
 
     #[test]
-    fn changed_plan_is_refused() {
+    fn changed_plan_is_asked_for() {
         let plan = |pool: u64, to: &str| {
             let mut plan = Plan::new(Kind::Install, "title".into());
             plan.digest.add(Topic::Pool, &pool);
@@ -361,11 +365,11 @@ mod tests {
             plan
         };
         let shown = plan(1, "1 GiB").digest.text();
-        assert!(unchanged(&plan(1, "1 GiB"), &shown).is_ok());
-        for (other, part) in [(plan(2, "1 GiB"), "[Pool]"), (plan(1, "2 GiB"), "[Plan]")] {
-            let failure = unchanged(&other, &shown).unwrap_err().to_string();
-            assert!(failure.contains("the plan has changed"), "{failure}");
-            assert!(failure.contains(part), "{failure}");
+        assert!(confirm_changed(&plan(1, "1 GiB"), &shown, false).is_ok());
+        for other in [plan(2, "1 GiB"), plan(1, "2 GiB")] {
+            // Without a terminal nobody can be asked.
+            assert!(confirm_changed(&other, &shown, false).is_err());
+            assert!(confirm_changed(&other, &shown, true).is_ok());
         }
     }
 

@@ -235,12 +235,6 @@ impl Process {
         Ok((self.uid, fs::read_link(format!("/proc/{}/cwd", self.pid))?))
     }
 
-    /// Device and inode of the data directory.
-    pub fn data_inode(&self) -> io::Result<(u64, u64)> {
-        let meta = fs::metadata(format!("/proc/{}/cwd", self.pid))?;
-        Ok((meta.dev(), meta.ino()))
-    }
-
     /// The server's executable, even if replaced on disk.
     pub fn executable(&self) -> PathBuf {
         let own = PathBuf::from(format!("/proc/{}/exe", self.pid));

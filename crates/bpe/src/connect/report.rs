@@ -51,11 +51,18 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
     }
 }
 
+/// Maximum number of arrays and objects in a report. Parsed, the smallest takes some 600 bytes.
+const MAX_ROWS: usize = 1 << 20;
+
 /// Parses a report's JSON. Removes control characters from its texts, so that they can be printed.
 ///
 /// # Errors
-/// It is no JSON.
+/// It is no JSON, or has too many rows.
 pub fn parse(text: &str) -> serde_json::Result<Value> {
+    let opens = |byte: &u8| matches!(byte, b'{' | b'[');
+    if text.bytes().filter(opens).count() > MAX_ROWS {
+        return Err(serde::de::Error::custom("it has too many rows"));
+    }
     let mut report = serde_json::from_str(text)?;
     clean(&mut report);
     Ok(report)
@@ -138,6 +145,13 @@ fn how_to_install(flavour: Flavour) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn report_of_too_many_rows_is_refused() {
+        let rows = |count: usize| format!("[{}{{}}]", "{\"\":0},".repeat(count));
+        assert!(parse(&rows(1000)).is_ok());
+        assert!(parse(&rows(MAX_ROWS)).is_err());
+    }
 
     #[test]
     fn texts_of_reports_have_no_control_characters() {

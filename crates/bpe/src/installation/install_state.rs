@@ -17,7 +17,7 @@ use crate::support::files::{Directory, split};
 
 /// Root's directory of records.
 const ROOT_DIRECTORY: &str = "/var/lib/innodb-bpe";
-/// Name of the directories that this command makes where none is named.
+/// Name of the directory of records of other users than root.
 const OWN_DIRECTORY: &str = "innodb-bpe";
 /// Maximum size of a record in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -56,12 +56,7 @@ pub struct InstallState {
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
     /// User and data directory of the server's process.
-    Process {
-        user: u32,
-        data_directory: String,
-        device: u64,
-        inode: u64,
-    },
+    Process { user: u32, data_directory: String },
     /// Where a server without a visible process was reached, and the variables by which it identifies itself.
     Remote {
         address: String,
@@ -84,15 +79,11 @@ impl Identity {
     }
 
     fn of_process(process: &Process) -> Option<Self> {
+        // Numbers of devices and inodes change with a reboot or a restored directory.
         let (user, data) = process.data_directory().ok()?;
-        let (device, inode) = process.data_inode().ok()?;
-        // File systems of several disks, such as Btrfs, get another number with each mount.
-        let is_of_a_disk = rustix::fs::major(device) != 0;
         Some(Self::Process {
             user,
             data_directory: data.display().to_string(),
-            device: if is_of_a_disk { device } else { 0 },
-            inode,
         })
     }
 
@@ -101,13 +92,8 @@ impl Identity {
             Self::Process {
                 user,
                 data_directory,
-                device,
-                inode,
-            } => format!(
-                "user {user}, data directory {}, device {device}, inode {inode}",
-                one_line(data_directory)
-            ),
-            Self::Remote { address, .. } => address.clone(),
+            } => format!("user {user}, data directory {}", one_line(data_directory)),
+            Self::Remote { address, .. } => one_line(address).to_string(),
         }
     }
 
@@ -117,7 +103,6 @@ impl Identity {
             Self::Process {
                 user,
                 data_directory,
-                ..
             } => format!("{:016x}.json", fnv1a(&format!("{user}\0{data_directory}"))),
             Self::Remote { variables, .. } => {
                 let all: String = variables.iter().map(|one| format!("{one}\0")).collect();
@@ -184,6 +169,8 @@ impl InstallState {
 #[derive(Debug, Clone)]
 pub struct StateFile {
     folder: PathBuf,
+    /// The directory is the one that this command makes where none is named.
+    is_default: bool,
     name: String,
     identity: Identity,
 }
@@ -199,13 +186,15 @@ impl StateFile {
         process: Option<&Process>,
         folder: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let folder = match folder {
-            Some(folder) => folder.to_path_buf(),
-            None => default_folder()?,
+        let default = default_folder();
+        let (folder, is_default) = match folder {
+            Some(folder) => (folder.to_path_buf(), default.is_ok_and(|own| own == folder)),
+            None => (default?, true),
         };
         let identity = Identity::of(server, process)?;
         Ok(Self {
             folder,
+            is_default,
             name: identity.file_name(),
             identity,
         })
@@ -217,7 +206,7 @@ impl StateFile {
             Ok(folder) => {
                 // An earlier version made its own directory readable for others. They could not write there, because opening
                 // would then have failed.
-                if !folder.is_private()? && !self.folder.ends_with(OWN_DIRECTORY) {
+                if !folder.is_private()? && !self.is_default {
                     return Err(io::Error::other(
                         "other users may enter its directory, which is not one for these records alone",
                     ));
@@ -263,13 +252,14 @@ impl StateFile {
         })?;
         match &record.identity {
             Some(identity) if *identity != self.identity => Err(Failure::refused(format!(
-                "the record {} belongs to another server: its `identity` differs from this one's ({})",
+                "the record {} belongs to another server: to {}, not to {}",
                 self.path().display(),
+                identity.describe(),
                 self.identity.describe()
             ))
             .advise(
-                "if it is this server, and its data directory was restored or mounted anew, or it was reached at another \
-                 address, take `identity` out of the record; else name another directory with --state-dir",
+                "if it is this server at another address, use the address of the record; else name another directory with \
+                 --state-dir",
             )),
             _ => Ok(Some(record)),
         }
@@ -361,20 +351,19 @@ fn fnv1a(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn identity(inode: u64) -> Identity {
+    fn identity(user: u32) -> Identity {
         Identity::Process {
-            user: 999,
+            user,
             data_directory: "/var/lib/mysql".into(),
-            device: 3,
-            inode,
         }
     }
 
     fn place(folder: PathBuf) -> StateFile {
         StateFile {
             folder,
+            is_default: false,
             name: "r.json".into(),
-            identity: identity(7),
+            identity: identity(999),
         }
     }
 
@@ -390,7 +379,7 @@ mod tests {
         };
         assert_eq!(remote("a").file_name(), remote("b").file_name());
         // The name of its file is the same.
-        for identity in [identity(8), remote("a")] {
+        for identity in [identity(998), remote("a")] {
             let other = StateFile {
                 identity,
                 ..own.clone()
@@ -411,7 +400,7 @@ mod tests {
         assert_eq!(place.read().unwrap(), None);
         let mut record = InstallState {
             server: "MariaDB".into(),
-            identity: Some(identity(7)),
+            identity: Some(identity(999)),
             pool_before: Some(5),
             folders: vec!["/a".into()],
             ..InstallState::default()
@@ -484,7 +473,8 @@ mod tests {
         assert!(place.remove().is_err());
         assert_eq!(mode(&place), 0o755);
         // The own directory of an earlier version. Reading changes nothing.
-        let own = super::tests::place(folder.path().join(OWN_DIRECTORY));
+        let mut own = super::tests::place(folder.path().join(OWN_DIRECTORY));
+        own.is_default = true;
         own.write(&InstallState::default()).unwrap();
         set(&own, 0o755);
         assert!(own.read().unwrap().is_some());
@@ -510,6 +500,6 @@ mod tests {
     fn hash_is_fnv1a() {
         assert_eq!(fnv1a(""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a("a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(identity(7).file_name(), "cb43c05371643579.json");
+        assert_eq!(identity(999).file_name(), "cb43c05371643579.json");
     }
 }

@@ -85,7 +85,9 @@ impl<O: Os> Files<O> {
             if let Some(persisted) = &mut file.details.lock().persisted {
                 persisted.reject(Rejection::NoProof);
                 // For the next process, too.
-                file.void_stamp();
+                if let Some((_, record)) = file.record() {
+                    record.reject();
+                }
                 continue;
             }
             let (id, pages) = (file.id(), file.inherited_end.swap(0, Ordering::Relaxed));

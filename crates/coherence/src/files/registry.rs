@@ -335,6 +335,14 @@ impl<O: Os> Files<O> {
         if let Some(persisted) = file.details.lock().persisted.take() {
             self.recoveries.forgotten(&persisted);
         }
+        // The object will be another file. Persisted files come first in the queue, so they are found at once.
+        if file.listed_as_closed.swap(false, Ordering::SeqCst) {
+            let at = registry
+                .closed
+                .iter()
+                .position(|one| std::ptr::eq(*one, file));
+            at.map(|at| registry.closed.remove(at));
+        }
         file.assign_new_id();
         self.quarantine(registry, file);
     }

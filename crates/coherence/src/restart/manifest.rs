@@ -440,6 +440,11 @@ impl Record {
         self.stamp.load(Ordering::SeqCst) == change_stamp(stat)
     }
 
+    /// Makes the stamp prove nothing until the file is opened.
+    pub fn reject(&self) {
+        self.store_stamp(0);
+    }
+
     /// Records an untracked change: the file is not proven until it is reopened. The change may use the page cache.
     pub fn void(&self) {
         self.note_buffered();

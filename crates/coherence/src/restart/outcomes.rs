@@ -214,9 +214,13 @@ impl Recoveries {
         !self.outcomes.lock().unlisted.is_empty()
     }
 
-    /// Takes these files. Each is returned once.
-    pub fn take_unlisted(&self) -> Vec<RejectedFile> {
-        std::mem::take(&mut self.outcomes.lock().unlisted)
+    /// Lists these files by `list`, each once. They wait until it has returned. One thread at a time may call this.
+    pub fn take_unlisted<T>(&self, list: impl FnOnce(&[RejectedFile]) -> T) -> T {
+        let files = self.outcomes.lock().unlisted.clone();
+        let result = list(&files);
+        let unlisted = &mut self.outcomes.lock().unlisted;
+        unlisted.drain(..files.len().min(unlisted.len()));
+        result
     }
 }
 

@@ -204,7 +204,7 @@ impl Record {
         }
         if rejection.is_some() {
             // Also for the process after this one, whether this one opens the file or not.
-            self.store_stamp(0);
+            self.reject();
         }
         let (shape, id) = (get(&self.shape), get(&self.id));
         let file = PersistedFile {

@@ -114,6 +114,10 @@ impl Checks {
         if !extension.recovered().any || due.is_none_or(|due| self.began.elapsed() < *due) {
             return;
         }
+        // These pages are still to be listed. A load that goes on delays that.
+        if CORE.files.recoveries.has_unlisted() {
+            return;
+        }
         self.cleanups += 1;
         if self.cleanups == CLEANUPS.len() {
             CORE.files.forget_pending();

@@ -398,7 +398,8 @@ impl Warming {
     fn reload(&'static self) {
         let mut list = List::new();
         loop {
-            rejected::list(&CORE.files.recoveries.take_unlisted(), &mut list);
+            let recoveries = &CORE.files.recoveries;
+            recoveries.take_unlisted(|files| rejected::list(files, &mut list));
             if list.files.is_empty() {
                 return;
             }

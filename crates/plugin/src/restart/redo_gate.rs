@@ -69,9 +69,6 @@ pub fn file_opened(fd: i32, name: &[u8]) {
 
 /// Call when the log's directory is known. A snapshot proves nothing about another log.
 fn record_directory(folder: &Path) {
-    if RESTART.is_redo_log_known.load(Ordering::SeqCst) {
-        return;
-    }
     let is_other = RESTART
         .required_redo_log
         .get()
@@ -80,17 +77,18 @@ fn record_directory(folder: &Path) {
     release_if_known();
 }
 
-/// Rejects first: another thread serves as soon as the log is known.
+/// The first call decides. It rejects before the log counts as known: another thread serves from then on.
 fn note_known(is_other: bool) {
+    if RESTART.is_redo_log_judged.swap(true, Ordering::SeqCst) {
+        return;
+    }
     if is_other {
         CORE.files.reject_persisted();
-    }
-    let was_known = RESTART.is_redo_log_known.swap(true, Ordering::SeqCst);
-    if is_other && !was_known {
         Linux.warning(
             "what was cached before the machine's restart is not used: InnoDB has its redo log elsewhere now",
         );
     }
+    RESTART.is_redo_log_known.store(true, Ordering::SeqCst);
 }
 
 /// Finds the log while InnoDB runs, if its opening was not seen.
@@ -101,7 +99,7 @@ pub fn search() {
     } else if CORE.files.recoveries.is_withheld()
         && began.elapsed() > LOG_TIMEOUT
         && scan::innodb_is_running(&Linux)
-        && !RESTART.is_redo_log_known.load(Ordering::SeqCst)
+        && !RESTART.is_redo_log_judged.load(Ordering::SeqCst)
     {
         // The log was opened under another name, or names cannot be read.
         note_known(RESTART.required_redo_log.get().is_some());

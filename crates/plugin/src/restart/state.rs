@@ -29,6 +29,8 @@ pub struct RestartState {
     pub(super) search_began: OnceLock<Instant>,
     /// The recovered state was persisted before the host rebooted.
     pub(super) is_from_snapshot: AtomicBool,
+    /// A thread has decided whether that log is the required one.
+    pub(super) is_redo_log_judged: AtomicBool,
     /// The directory of InnoDB's redo log is known, or will stay unknown.
     pub(super) is_redo_log_known: AtomicBool,
     /// The server stops, and the cache is persisted.
@@ -56,6 +58,7 @@ pub static RESTART: RestartState = RestartState {
     required_redo_log: OnceLock::new(),
     search_began: OnceLock::new(),
     is_from_snapshot: AtomicBool::new(false),
+    is_redo_log_judged: AtomicBool::new(false),
     is_redo_log_known: AtomicBool::new(false),
     is_stopping: AtomicBool::new(false),
     snapshot: Mutex::new(None),
