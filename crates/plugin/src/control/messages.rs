@@ -140,11 +140,15 @@ pub fn recovery_result(recovered: &Recovered, from_snapshot: bool) -> String {
     if recovered.rejected.0 > 0 {
         let reasons = recovered.reasons.iter().take(3);
         let reasons = reasons.map(|(file, why)| format!("{file} ({})", why.text()));
+        let reasons: Vec<_> = reasons.collect();
         text += &format!(
-            "; {} files are not proven, and their pages are loaded anew, among them {}",
-            recovered.rejected.0,
-            reasons.collect::<Vec<_>>().join(", ")
+            "; {} files are not proven, and their pages are loaded anew",
+            recovered.rejected.0
         );
+        // Files that were removed or never opened have no reason.
+        if !reasons.is_empty() {
+            text += &format!(", among them {}", reasons.join(", "));
+        }
     }
     text
 }

@@ -15,8 +15,8 @@ use crate::connect::report;
 use crate::connect::server::Server;
 use crate::support::failure::Failure;
 
-/// Upper limits for any server's list and file: 8 and 1 TiB in pages of 4 KiB.
-const MAX_PAGES: u64 = 1 << 31;
+/// Upper limits for any server's list and file: 8 and 4 TiB in pages of 16 KiB.
+const MAX_PAGES: u64 = 1 << 29;
 const MAX_FILE_PAGES: u32 = 1 << 28;
 /// Maximum memory of a list in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
