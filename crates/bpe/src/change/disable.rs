@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use interface::variables::{BYPASS, BYPASS_TIMEOUT, WARM_IO_CAPACITY};
+
 use crate::change::digest::Topic;
 use crate::change::enable::{self, Locations};
 use crate::change::{Kind, Plan, Row, Run, Step, pool, title, views};
@@ -119,7 +121,8 @@ pub fn plan(
     digest.add(Topic::Plugin, &((loaded, plugin_row, function_row), &views));
     // Those that `bpe warm` and `bpe compare` set for a time do not count.
     let settings = variables.iter().filter(|(name, _)| {
-        !["bpe_bypass", "bpe_bypass_timeout", "bpe_warm_io_capacity"].contains(&name.as_str())
+        let of_a_time = [&BYPASS, &BYPASS_TIMEOUT, &WARM_IO_CAPACITY];
+        of_a_time.iter().all(|one| one.name != name.as_str())
     });
     digest.add(Topic::Settings, &(settings.collect::<Vec<_>>(), &persisted));
     digest.add(Topic::Pool, &pool_now);

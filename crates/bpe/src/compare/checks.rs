@@ -6,7 +6,7 @@ use crate::connect::{plain, report};
 use crate::observe::Sample;
 use crate::support::failure::Failure;
 
-pub const BYPASS: &str = "bpe_bypass";
+pub const BYPASS: &str = interface::variables::BYPASS.name;
 pub const TIMEOUT: &str = "bpe_bypass_timeout";
 
 /// Name of the server lock that a comparison's connection holds until it ends.

@@ -17,7 +17,7 @@ use crate::support::quote::sql_name;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Skips a table that another session has locked; the servers' default timeouts are a day or a year.
 const LOCK_TIMEOUT: &str = "SET SESSION lock_wait_timeout = 1";
-const IO_CAPACITY: &str = "bpe_warm_io_capacity";
+const IO_CAPACITY: &str = interface::variables::WARM_IO_CAPACITY.name;
 /// Divisor of the capacity for loading while the server falls behind.
 const BEHIND_PART: u64 = 10;
 /// ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL.
