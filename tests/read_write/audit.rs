@@ -28,6 +28,10 @@ pub fn suite() -> Suite {
     Suite::new("audit")
         .each("a_foreign_write_is_noticed", a_foreign_write_is_noticed)
         .each(
+            "a_server_without_an_audit_is_noticed",
+            a_server_without_an_audit_is_noticed,
+        )
+        .each(
             "the_same_bytes_are_a_suspicion",
             the_same_bytes_are_a_suspicion,
         )
@@ -54,8 +58,8 @@ fn state(server: &Server) -> anyhow::Result<(String, String)> {
 }
 
 /// A server with a table that is almost completely cached and has been idle long enough.
-fn with_a_table_at_rest(place: &Place) -> anyhow::Result<Server> {
-    let server = place.start(options(place)?)?;
+fn with_a_table_at_rest(place: &Place, options: Options) -> anyhow::Result<Server> {
+    let server = place.start(options)?;
     let mut connection = server.connect()?;
     server.sql(trace::CREATE_FUNCTION)?;
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
@@ -96,9 +100,8 @@ fn data_file(place: &Place) -> anyhow::Result<File> {
     Ok(File::options().read(true).write(true).open(path)?)
 }
 
-/// Cached pages no longer match the file.
-fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
-    let server = with_a_table_at_rest(place)?;
+/// Changes pages of the table's file behind the server's back, and restores them once the server is passive.
+fn change_until_passive(place: &Place, server: &Server, limit: Duration) -> Outcome {
     let file = data_file(place)?;
     let pages = some_pages(&file)?;
     let mut others = pages.clone();
@@ -109,11 +112,15 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
         checksums::set(page, place.is_mysql());
     }
     write(&file, &others)?;
-    let noticed = sql::wait_until("passive", Duration::from_secs(60), || {
-        Ok(state(&server)?.0 == "passive")
-    });
+    let noticed = sql::wait_until("passive", limit, || Ok(state(server)?.0 == "passive"));
     write(&file, &pages)?;
-    noticed?;
+    noticed
+}
+
+/// Cached pages no longer match the file.
+fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place, options(place)?)?;
+    change_until_passive(place, &server, Duration::from_secs(60))?;
     let (_, reason) = state(&server)?;
     note(&reason);
     ensure!(
@@ -138,9 +145,19 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// The audit needs five seconds to notice the same change.
+fn a_server_without_an_audit_is_noticed(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place, place.canary(CACHE, "audit")?)?;
+    let noticed = change_until_passive(place, &server, Duration::from_secs(20));
+    ensure!(noticed.is_err(), "passive, although nothing looked");
+    ensure!(suspicions(&server)? == 0);
+    server.kill();
+    Ok(())
+}
+
 /// The same bytes are written: only the modification time differs, and every cached page is right.
 fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
-    let server = with_a_table_at_rest(place)?;
+    let server = with_a_table_at_rest(place, options(place)?)?;
     let file = data_file(place)?;
     write(&file, &some_pages(&file)?)?;
     sql::wait_until("suspected", Duration::from_secs(60), || {
@@ -255,7 +272,7 @@ fn table_hits(server: &Server) -> anyhow::Result<u64> {
 /// Pages lose their checksums in the file while the cache holds intact copies. The cache keeps them, serves nothing of the
 /// file, and resumes after the pages are repaired. The table is not read during the damage, because MySQL would crash.
 fn damaged_pages_are_kept(place: &Place) -> Outcome {
-    let server = with_a_table_at_rest(place)?;
+    let server = with_a_table_at_rest(place, options(place)?)?;
     let file = data_file(place)?;
     let pages = some_pages(&file)?;
     let mut damaged = pages.clone();

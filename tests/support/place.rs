@@ -361,7 +361,8 @@ pub fn leaving_out(
     bytes: u64,
     rules: &str,
 ) -> anyhow::Result<Options> {
-    for rule in rules.split(',').filter(|rule| *rule != "none") {
+    // The rules after the first one only keep the library from noticing the fault before the test does.
+    if let Some(rule) = rules.split(',').next().filter(|rule| *rule != "none") {
         harness::note_canary(rule);
     }
     let options = extended(options, &library::canary()?, cache, bytes);
