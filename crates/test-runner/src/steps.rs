@@ -318,13 +318,14 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
 
 /// Unit tests, which find faults early, and subjects whose trials take minutes. They start first, so that no long step
 /// remains at the end.
-const LONG: [&str; 17] = [
+const LONG: [&str; 18] = [
     "unit-tests",
     "interleavings",
     "model",
     "compare",
     "bypass",
     "warm_events",
+    "hostile",
     "command",
     "image",
     "audit",
