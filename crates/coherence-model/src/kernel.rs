@@ -74,8 +74,9 @@ pub fn perturb() {
     set_errno(kept);
 }
 
-/// Failpoint inside the file registry, or in the loading of a run of pages. With threads, delays the thread, with or without
-/// its lock. In the exact mode, runs other activity where the lock is free, preferably a switching of the extension.
+/// Runs at the failpoints inside the file registry and in the loading of a run of pages. With threads, delays the calling
+/// thread, which may hold the registry's lock. In the exact mode, runs another operation or switches the extension, if that
+/// lock is free.
 #[cfg(debug_assertions)]
 pub fn at_sync_point(moment: &'static str) {
     // In the exact mode, no other activity can occur between the steps of switching on.

@@ -82,7 +82,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     EXACT.store(exact, Ordering::SeqCst);
     #[cfg(debug_assertions)]
     if options.minutes {
-        // The effects of a minute's passage must not depend on the host's speed.
+        // In the exact mode, only the model advances the test clock. So the host's speed does not affect the results.
         bpe_plugin::platform::clock::TEST_CLOCK
             .stands
             .store(exact, Ordering::SeqCst);

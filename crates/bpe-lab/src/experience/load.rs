@@ -161,7 +161,7 @@ fn next_tick(elapsed: Duration) -> Duration {
     }
 }
 
-/// Total of all statements, independent of the lengths of its seconds.
+/// Totals over the intervals of a run. An interval is about one second, and the lengths differ.
 #[derive(Default)]
 struct Sum {
     statements: u64,

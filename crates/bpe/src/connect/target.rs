@@ -111,7 +111,7 @@ pub struct Args {
     /// Read no option file
     #[arg(long, conflicts_with_all = ["defaults_file", "defaults_extra_file"])]
     pub no_defaults: bool,
-    /// Heed no environment variable that is about servers: whose secret it would be is not known where there are several
+    /// Ignore the environment variables `MYSQL_*` and `MARIADB_*`. With several servers, a password in them has no known owner
     #[arg(skip)]
     pub no_environment: bool,
 }

@@ -476,7 +476,7 @@ fn wait_for_slot() -> Option<(usize, MutexGuard<'static, Slot>)> {
     if free.is_some() {
         return free;
     }
-    // Wait briefly for a slot that other readers hold one after the other.
+    // All slots are taken. Wait at most `SLOT_WAIT` for the reader that holds this thread's first slot.
     let mut slot = SLOTS[number].0.try_lock_for(SLOT_WAIT)?;
     slot.is_free(number).then_some((number, slot))
 }

@@ -78,7 +78,7 @@ pub fn exposures(
         .chain(above)
         .filter_map(|(path, metadata)| {
             let who = who(metadata.mode(), metadata.uid(), metadata.gid(), user, group)?;
-            // No user or group in this namespace has this number.
+            // The kernel shows this number for users or groups outside the user namespace. No process inside has it.
             let is_outside = match who {
                 Who::Everybody => false,
                 Who::User(number) => users == Some(number),

@@ -130,7 +130,8 @@ impl Density {
         }
     }
 
-    /// Samples the cached pages of a bucket that have no counter. Each such sample decrements the entry's clock.
+    /// Samples the cached pages of a bucket. For a page without a counter, records its age and decrements the clock of its
+    /// entry. For a page with a counter, resets the clock.
     fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
         self.stats.cached = places.without_limit();
         let buckets = places.buckets();

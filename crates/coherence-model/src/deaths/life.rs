@@ -331,8 +331,8 @@ fn workers(options: &Options, life: Life, seed: u64) -> anyhow::Result<Vec<JoinH
     Ok(threads)
 }
 
-/// Stops the server: first the plugin, then page writes for a while. Or a session uninstalls the plugin
-/// (`uninstalls`), which then does not track later calls.
+/// Stops the plugin as a server's shutdown does. The other threads continue to write pages for a while. With `uninstalls`, a
+/// session uninstalls the plugin instead, which then does not track later calls.
 fn stop(uninstalls: bool) {
     println!("about to stop");
     let code = if uninstalls {

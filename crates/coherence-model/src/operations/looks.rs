@@ -80,7 +80,7 @@ fn look_at(slot: &Slot) {
         *watched = None;
         return;
     };
-    // Before the query of the plugin: a change that begins later is counted before it takes effect.
+    // Call this before `idle_changes`: the plugin counts every later change before that change takes effect.
     let calm = file.is_calm();
     let Some(known) = CORE.files.of_descriptor(file.fd()) else {
         return;

@@ -279,8 +279,9 @@ impl Requests {
         switch.begin_request().filter(|_| self.is_armed(context))
     }
 
-    /// Tracks a request until it is harvested. Returns a previous request at this address, whose completion passed unobserved
-    /// because the server reuses it. That one is pending until the caller has ended it.
+    /// Tracks a request until it is harvested. Returns the previous request if one is still tracked at this address. The
+    /// server reuses the address only after completion, so that completion passed unobserved. The previous request stays
+    /// pending until the caller ends it.
     ///
     /// # Errors
     /// The request, if too many are tracked.

@@ -5,7 +5,7 @@ use interface::status::{Kind, Unit};
 use serde_json::{Value, json};
 
 const ROW: &str = "Everything else";
-/// The exporter's prefix for the names above the row.
+/// Prefix of the metric names in the dashboard's panels. The exporter adds it to the names of the status variables.
 const METRIC: &str = "mysql_global_status_bpe_";
 const WIDTH: usize = 8;
 const HEIGHT: usize = 8;

@@ -259,7 +259,7 @@ fn remove(owner: &OwnerIdentity) {
     let ours = RESTART.records.swap(-1, Ordering::SeqCst);
     for (kind, is_open) in [("arena", false), ("files", ours >= 0)] {
         let path = settings::persisted_file(owner, kind);
-        // Another server that uses the file has locked it.
+        // Keep a file that another server uses: that server holds its lock, so `open_in_memory` fails.
         if is_open || path.exists() && cache::open_in_memory(&path).is_ok() {
             let _ = std::fs::remove_file(&path);
         }

@@ -98,7 +98,7 @@ impl Facts {
     }
 }
 
-/// Persisted variables of MySQL, by name, in full length: they are compared, and put back.
+/// Names and values of MySQL's persisted variables. The values are not truncated: callers compare and restore them.
 pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> {
     server
         .rows("SELECT VARIABLE_NAME, COALESCE(VARIABLE_VALUE, '') FROM performance_schema.persisted_variables")

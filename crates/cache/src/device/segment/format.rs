@@ -17,7 +17,7 @@ use crate::common::config::OwnerIdentity;
 use crate::common::page::{FileId, PageId, UNIT};
 use crate::index::directory::Kind;
 
-/// 1: pages were verified by their CRC-32C. The header and all positions are the same.
+/// Version 1 verified pages by their CRC-32C. Its header and all its positions were the same as now.
 pub(crate) const VERSION: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const PROBE_OFFSET: u64 = 4096;

@@ -76,9 +76,10 @@ numbers! {
     kept: f64 = 0.95;
     /// Number of score updates per cache size of reads.
     part: u64 = 4;
-    /// Number of pages at the end of a growing file that count as new, as a part of the cache.
+    /// The last pages of a growing file count as new. Their number, as a fraction of the cache's pages.
     new: f64 = 0.5;
-    /// Minimum growth of a growing file, as a part of its pages, while the sums fade.
+    /// A file counts as growing if its growth exceeds this fraction of its pages. Each score update multiplies earlier growth
+    /// by `kept`.
     grown: f64 = 0.005;
     /// Re-read pages in the moving average of a file's share.
     returned_averaged: f64 = 1024.0;

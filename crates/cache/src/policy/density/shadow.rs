@@ -56,7 +56,8 @@ impl Shadow {
         (mixed >> 12) % ONE_IN == 0
     }
 
-    /// Records a read of a tracked page. LRU has the pages of the first `ways` ways of each set.
+    /// Records a read of a tracked page, and returns whether the simulated LRU cache had it. In each set that cache has the
+    /// `ways` most recently read pages.
     pub fn read(&mut self, mixed: u64, ways: usize) -> Recency {
         debug_assert!(Self::follows(mixed) && ways <= WAYS);
         let sets = self.0.len() as u64;

@@ -67,15 +67,15 @@ pub enum Event<S, E> {
 /// Immediate effect. It only stores, so that an older decision never overwrites a newer one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Store<E> {
-    /// Turns every hook off, recordings included. [`Event::Taken`] if an engine was active.
+    /// Turns every hook off, recordings included. Returns [`Event::Taken`] if an engine was active.
     Kill,
-    /// Turns the extension off; a recording continues. [`Event::Taken`] if an engine was active.
+    /// Turns the extension off; a recording continues. Returns [`Event::Taken`] if an engine was active.
     SwitchOff,
     /// Stops serving. Writes continue to drop the pages that they touch.
     Leave,
-    /// Makes the hooks track files. [`Event::Followed`].
+    /// Makes the hooks track files. Returns [`Event::Followed`].
     Follow(Work),
-    /// Activates the engine. [`Event::Published`] or [`Event::Interrupted`].
+    /// Activates the engine. Returns [`Event::Published`] or [`Event::Interrupted`].
     Publish(E),
 }
 
