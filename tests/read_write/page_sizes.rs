@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
-use integration_tests::{Flavour, Outcome, Place, Suite, note, sql, verification};
+use integration_tests::{Flavour, Outcome, Place, Suite, note, sql, trace, verification};
 
 const CACHE: u64 = 64 << 20;
 
@@ -34,13 +34,9 @@ fn server(place: &Place, page: u32) -> Outcome {
     let rows = if page > 16384 { 6000 } else { 4000 };
     let ledger = Ledger::create(&server, 3, rows, 1800, 6)?;
     let counts = ledger.run(&server, Duration::from_secs(5))?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     if page < 16384 {
-        // A stop during the rebuild for smaller pages would leave no cache. The rebuild takes up to half a minute.
-        sql::wait_until("laid out anew", Duration::from_secs(90), || {
-            Ok(sql::summary_figure(&server, "/switched_on")? == 2)
-        })?;
-        sql::expect_state(&server, "active")?;
+        sql::wait_for_smaller_pages(&server)?;
     }
     ledger.run_until_above(&server, Duration::ZERO, "hits", 500)?;
     let report = server
@@ -102,7 +98,7 @@ fn compressed_tables(place: &Place) -> Outcome {
             sql::figure(&server, "hits")? - before
         ));
     }
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let saved = || sql::figure(&server, "bytes_saved");
     let before = saved()?;
     let report = server

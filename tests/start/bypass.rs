@@ -356,13 +356,8 @@ fn control_group(place: &Place) -> Outcome {
     server.sql(CREATE_FUNCTION)?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1600, "")?;
     sql::write_dirty_pages(&server)?;
-    // A rebuild resets the figures.
     sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
-    // The rebuild takes up to half a minute.
-    sql::wait_until("laid out anew", Duration::from_secs(90), || {
-        Ok(ask(&mut server.connect()?, "summary")?["switched_on"] == 2)
-    })?;
-    sql::expect_state(&server, "active")?;
+    sql::wait_for_smaller_pages(&server)?;
     read(&server)?;
     read(&server)?;
     ensure!(timed(&server)? == [0; 4], "there is no control group yet");

@@ -96,6 +96,15 @@ pub fn summary_figure(server: &Server, path: &str) -> anyhow::Result<u64> {
     figure.with_context(|| format!("no count {path} in {summary}"))
 }
 
+/// Waits until the cache of a server with pages of less than 16 KiB was laid out anew for them, which takes up to half a minute.
+/// The rebuild resets the figures, and a stop during it leaves no cache.
+pub fn wait_for_smaller_pages(server: &Server) -> anyhow::Result<()> {
+    wait_until("laid out anew", Duration::from_secs(90), || {
+        Ok(summary_figure(server, "/switched_on")? == 2)
+    })?;
+    expect_state(server, "active")
+}
+
 /// Fails unless the state is as expected; the error contains the reason that the server gives.
 pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
     // A server configured to enable the extension answers before the controller thread has done so.
