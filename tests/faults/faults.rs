@@ -13,7 +13,7 @@ use integration_tests::mysql::{self, prelude::Queryable};
 use integration_tests::place::READ_TIMEOUT;
 use integration_tests::pressure::Pressure;
 use integration_tests::{
-    Flavour, Options, Outcome, Place, Server, Suite, mounts, note, place, sql,
+    Flavour, Options, Outcome, Place, Server, Suite, mounts, note, place, sql, trace,
 };
 
 const CACHE: u64 = 64 << 20;
@@ -78,7 +78,7 @@ fn as_good_as_new(server: &Server, ledger: &Ledger) -> Outcome {
 }
 
 fn device(server: &Server) -> String {
-    let _ = server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'");
+    let _ = server.sql(trace::CREATE_FUNCTION);
     server
         .value("SELECT bpe_report('devices')")
         .ok()

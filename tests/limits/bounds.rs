@@ -12,7 +12,7 @@ use integration_tests::mounts::{self, Mount};
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::{copy_folder, extended};
 use integration_tests::{
-    Flavour, Options, Outcome, Place, Server, Suite, note, skip, sql, verification,
+    Flavour, Options, Outcome, Place, Server, Suite, note, skip, sql, trace, verification,
 };
 
 const CACHE: u64 = 64 << 20;
@@ -88,7 +88,7 @@ fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
     server.sql(&format!("SET GLOBAL bpe_path = '{}'", cache.display()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let ledger = Ledger::create(&server, 2, 5120, 2500, CLIENTS)?.paced();
     ledger.run(&server, Duration::from_secs(6))?;
     let hits = sql::figure(&server, "hits")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
-use integration_tests::{Outcome, Place, Suite, note, sql};
+use integration_tests::{Outcome, Place, Suite, note, sql, trace};
 
 /// Smaller than the data, so that pages compete for slots.
 const CACHE: u64 = 16 << 20;
@@ -32,7 +32,7 @@ fn killed_with_a_full_cache(place: &Place) -> Outcome {
     ledger.settle(&server)?;
     ledger.run_until_above(&server, Duration::from_secs(2), "hits", 100)?;
     ledger.verify(&server)?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let mut compared = Compared::default();
     verification::compare_cached(&server, &mut compared)?;
     ensure!(compared.compared > 0 && compared.wrong == 0, "{compared:?}");

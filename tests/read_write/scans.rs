@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::mysql::Conn;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::{Outcome, Place, Server, Suite, copies, note, sql};
+use integration_tests::{Outcome, Place, Server, Suite, copies, note, sql, trace};
 use serde_json::Value;
 
 const CACHE: u64 = 24 << 20;
@@ -167,7 +167,7 @@ fn cold_rows() -> anyhow::Result<u32> {
 fn a_hot_set_stays(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "cold.t", cold_rows()?, WIDTH, "")?;
     sql::fill(&mut connection, "hot.t", HOT, WIDTH, "")?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::place::ROOMY;
 use integration_tests::verification::{Compared, compare_cached};
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, trace};
 
 const CACHE: u64 = 64 << 20;
 
@@ -23,10 +23,8 @@ pub fn suite() -> Suite {
         )
 }
 
-const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
-
 fn compare_under_load(server: &Server) -> Outcome {
-    server.sql(CREATE_FUNCTION)?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let ledger = Ledger::create(server, 2, 5000, 2500, 6)?.paced();
     ledger.run(server, Duration::from_secs(3))?;
     let mut sums = Compared::default();
@@ -72,7 +70,7 @@ fn a_stale_page_is_found(place: &Place) -> Outcome {
     // detect that this library misses writes, and stop the extension.
     let wrong = place.canary(CACHE, "writes,audit")?;
     let server = place.start(wrong.buffer_pool(ROOMY))?;
-    server.sql(CREATE_FUNCTION)?;
+    server.sql(trace::CREATE_FUNCTION)?;
     sql::read_all(&mut server.connect()?, "d.t", 8000)?;
     server.sql("UPDATE d.t SET pad = REVERSE(pad) WHERE id BETWEEN 1000 AND 1400")?;
     server.sql("FLUSH TABLES d.t FOR EXPORT")?;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, altered, note, place, skip, sql};
+use integration_tests::{
+    Flavour, Outcome, Place, Server, Suite, altered, note, place, skip, sql, trace,
+};
 
 const CACHE: u64 = 64 << 20;
 
@@ -415,7 +417,7 @@ fn without_direct_io(place: &Place) -> Outcome {
     let mut said = sql::warnings(&server, &set_path(memory.path()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
     said.extend(sql::warnings(&server, "SET GLOBAL bpe_enabled = ON")?);
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let devices = server
         .value("SELECT bpe_report('devices')")?
         .unwrap_or_default();

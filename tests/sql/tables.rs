@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::mysql::Conn;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::{Outcome, Place, Server, Suite, note, sql};
+use integration_tests::{Outcome, Place, Server, Suite, note, sql, trace};
 use serde_json::Value;
 
 /// Larger than the data: cached pages stay cached.
@@ -37,7 +37,7 @@ impl Subject {
         sql::expect_state(&server, "active")?;
         let known = server.value("SELECT 1 FROM mysql.func WHERE name = 'bpe_report'")?;
         if known.is_none() {
-            server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+            server.sql(trace::CREATE_FUNCTION)?;
         }
         let connection = server.connect()?;
         Ok(Subject { server, connection })

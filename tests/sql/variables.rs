@@ -7,7 +7,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::mysql::{self, Conn};
-use integration_tests::{Load, Options, Outcome, Place, Server, Suite, note, place, sql};
+use integration_tests::{Load, Options, Outcome, Place, Server, Suite, note, place, sql, trace};
 use interface::reports::{self, Value};
 use interface::{Status, variables};
 
@@ -183,7 +183,7 @@ fn status(place: &Place) -> Outcome {
 
 fn reported(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?.option("--bpe-instances=3"))?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let report = |name: &str| -> anyhow::Result<serde_json::Value> {
         let text = server
             .value(&format!("SELECT bpe_report('{name}')"))?

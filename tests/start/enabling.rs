@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, note, place, sql};
+use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, note, place, sql, trace};
 
 /// Rows of 1,000 bytes: five times the pool.
 const ROWS: u32 = 40_000;
@@ -294,7 +294,7 @@ fn several_devices(place: &Place) -> Outcome {
     ensure!(place.cache_files().len() == 1, "{:?}", place.cache_files());
     ensure!(place::files_in(&second) == [second.join("named.cache")]);
     let report = server
-        .sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")
+        .sql(trace::CREATE_FUNCTION)
         .and_then(|()| server.value("SELECT bpe_report('devices')"))?
         .unwrap_or_default();
     let devices: serde_json::Value = serde_json::from_str(&report)?;

@@ -10,11 +10,10 @@ use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::verification::{Compared, check_tables, compare_cached};
 use integration_tests::{
-    Flavour, Options, Outcome, Place, Server, Suite, library, note, skip_allowed, sql,
+    Flavour, Options, Outcome, Place, Server, Suite, library, note, skip_allowed, sql, trace,
 };
 
 const CACHE: u64 = 64 << 20;
-const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
@@ -87,7 +86,7 @@ fn serves(place: &Place) -> Outcome {
     }
     ledger.verify(&server)?;
     ledger.verify(&server)?;
-    server.sql(CREATE_FUNCTION)?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let by_sql = (compared(&server)?, sql::figure(&server, "hits")?);
     ensure!(by_sql.1 > 0 && by_sql.0.compared > 0, "{by_sql:?}");
     server.sql(place.uninstall_statement())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
-use integration_tests::{Flavour, Place, Server, Suite, sql};
+use integration_tests::{Flavour, Place, Server, Suite, sql, trace};
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -28,7 +28,7 @@ fn open(folder: &Path, socket: &Path, more: &[&str]) -> anyhow::Result<Console> 
 
 fn the_switch_is_left_as_it_was(place: &Place) -> Outcome {
     let server = place.start(place.early(64 * MIB)?)?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     let console = open(place.root(), server.socket(), &[])?;
     console.wait("it is active", |server| server["state"] == "active")?;
     compared(&console, &server)?;

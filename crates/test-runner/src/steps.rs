@@ -316,27 +316,45 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
         .collect()
 }
 
-/// Unit tests, which find faults early, and subjects whose trials take minutes. They start first, so that no long step
-/// remains at the end.
-const LONG: [&str; 18] = [
-    "unit-tests",
+/// Steps that compile, unit tests, which find faults early, and subjects whose trials take one to ten minutes, the longest
+/// first. They start first, so that no long step remains at the end.
+const LONG: [&str; 36] = [
     "interleavings",
+    "unit-tests",
     "model",
-    "compare",
-    "bypass",
-    "warm_events",
     "hostile",
-    "command",
-    "image",
-    "audit",
-    "warm_reboot",
-    "series",
+    "disk_incidents",
+    "replication",
+    "warm_modes",
     "warm_memory",
     "group_replication",
     "galera",
-    "replication",
-    "faults",
+    "console_page",
+    "bypass",
+    "integrity",
+    "warming",
+    "recording",
+    "compare",
+    "crashes",
     "scans",
+    "audit",
+    "command",
+    "warm_late",
+    "switching",
+    "ddl",
+    "page_sizes",
+    "cluster",
+    "life",
+    "monitoring",
+    "warm",
+    "image",
+    "warm_reboot",
+    "warm_events",
+    "series",
+    "damage",
+    "bounds",
+    "competing",
+    "faults",
 ];
 
 /// Sorts steps: steps that run alone are last, and the subjects of `LONG` are first.

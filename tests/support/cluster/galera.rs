@@ -14,7 +14,7 @@ use super::free_ports;
 use super::servers::{self, Servers};
 use crate::harness::{Outcome, skip};
 use crate::place::{POOL, Place, extended, leaving_out};
-use crate::sql;
+use crate::{sql, trace};
 
 /// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 96 << 20;
@@ -180,7 +180,7 @@ impl<'a> Cluster<'a> {
             "CREATE USER copies@localhost IDENTIFIED BY 'x'",
             "GRANT RELOAD, PROCESS, LOCK TABLES, REPLICATION CLIENT, BINLOG MONITOR, REPLICATION SLAVE ADMIN ON *.* TO copies@localhost",
             // The cluster replicates it to the other nodes.
-            "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
+            trace::CREATE_FUNCTION,
         ];
         sql::run(&server, &statements)?;
         Ok(server)

@@ -11,7 +11,7 @@ use super::free_ports;
 use super::servers::{self, Servers};
 use crate::harness::Outcome;
 use crate::place::{Place, copy_folder, extended};
-use crate::sql;
+use crate::{sql, trace};
 
 /// Larger than the data: cached pages stay cached.
 const CACHE: u64 = 96 << 20;
@@ -106,7 +106,7 @@ impl<'a> Group<'a> {
             "SET SESSION sql_log_bin = 0",
             "CREATE USER members@'%' IDENTIFIED BY 'x'",
             "GRANT REPLICATION SLAVE, BACKUP_ADMIN, CONNECTION_ADMIN, GROUP_REPLICATION_STREAM ON *.* TO members@'%'",
-            "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
+            trace::CREATE_FUNCTION,
             "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'members', SOURCE_PASSWORD = 'x' FOR CHANNEL 'group_replication_recovery'",
         ];
         let mut connection = server.connect()?;

@@ -11,7 +11,7 @@ use super::free_ports;
 use super::servers::{Cluster, Servers};
 use crate::harness::Outcome;
 use crate::place::{Place, copy_folder, extended, leaving_out};
-use crate::{copies, sql};
+use crate::{copies, sql, trace};
 
 /// Larger than the data: cached pages stay cached.
 pub const CACHE: u64 = 96 << 20;
@@ -162,7 +162,7 @@ pub fn first_primary(node: &Node) -> anyhow::Result<Server> {
         "CREATE USER replica@'%' IDENTIFIED BY 'x'",
         "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
         // Copies have it as well.
-        "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
+        trace::CREATE_FUNCTION,
     ];
     sql::run(&server, &account)?;
     if !node.place.is_mysql() {

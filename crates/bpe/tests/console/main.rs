@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
 use integration_tests::sysbench::Sysbench;
-use integration_tests::{Flavour, Place, Server, Suite, library, note, sql};
+use integration_tests::{Flavour, Place, Server, Suite, library, note, sql, trace};
 use serde_json::{Value, json};
 
 mod between;
@@ -533,7 +533,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
             .option("--performance-schema=ON")
             .option("--performance-schema-users-size=10"),
     )?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    server.sql(trace::CREATE_FUNCTION)?;
     // A separate account, so that its statements can be counted.
     server.sql("CREATE USER console@localhost")?;
     let denied = open(place.root(), server.socket(), &["--user=console"])?;

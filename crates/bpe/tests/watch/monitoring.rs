@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use integration_tests::exporter::{Exporter, tool};
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::{self, Conn, OptsBuilder, Row, prelude::Queryable};
-use integration_tests::{Place, Server, Suite, library, note, sql};
+use integration_tests::{Place, Server, Suite, library, note, sql, trace};
 
 const CACHE: &str = "64M";
 const VIEWS: [&str; 6] = ["status", "instances", "devices", "files", "rules", "tables"];
@@ -420,8 +420,7 @@ fn without_the_function(host: &Host<'_>, monitor: &mut Conn) -> Outcome {
         other => anyhow::bail!("without the function: {other:?}"),
     }
     host.bpe("root", &["views", "create"], 1, "CREATE FUNCTION")?;
-    host.server
-        .sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    host.server.sql(trace::CREATE_FUNCTION)?;
     Ok(monitor.query_drop("SELECT * FROM bpe.tables")?)
 }
 

@@ -59,6 +59,6 @@ mod in_flight;
 mod reclaim;
 mod segment_log;
 mod stream;
-mod sweep;
+pub(crate) mod sweep;
 pub(crate) mod threads;
 pub(crate) mod writer;

@@ -20,13 +20,25 @@ pub(crate) fn sweep(
     condemned: impl Fn(u32) -> bool,
     left: impl Fn() -> u64,
 ) -> u64 {
+    sweep_in_pieces(shared, device, condemned, left, SWEEP, || {})
+}
+
+/// A sweep whose first round takes `piece` buckets at a time. It calls `between` after each piece, without a lock.
+pub(crate) fn sweep_in_pieces(
+    shared: &Shared,
+    device: &Device,
+    condemned: impl Fn(u32) -> bool,
+    left: impl Fn() -> u64,
+    piece: usize,
+    between: impl Fn(),
+) -> u64 {
     let mut removed = 0;
-    for piece in [SWEEP, usize::MAX] {
+    for piece in [piece, usize::MAX] {
         if left() == 0 {
             break;
         }
         for instance in &shared.instances {
-            removed += sweep_instance(shared, device, &instance.0, &condemned, piece);
+            removed += sweep_instance(shared, device, &instance.0, &condemned, piece, &between);
         }
     }
     assert_eq!(left(), 0, "entries of a device were left");
@@ -39,6 +51,7 @@ fn sweep_instance(
     instance: &Instance,
     condemned: &impl Fn(u32) -> bool,
     piece: usize,
+    between: &impl Fn(),
 ) -> u64 {
     let mut removed = 0;
     let buckets = instance.lock().directory.buckets();
@@ -59,6 +72,8 @@ fn sweep_instance(
             removed += before - now;
             state.scale_files(before);
         }
+        drop(state);
+        between();
     }
     removed
 }
