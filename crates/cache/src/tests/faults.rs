@@ -378,6 +378,50 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
     assert_eq!(calls.get(), buckets.div_ceil(4) + 1);
 }
 
+/// Sets a flag when it goes out of scope, so that a thread that waits for the flag ends after a panic, too.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_device_fails_again_and_again_while_pages_are_inserted() {
+    let second = tempfile::tempdir().unwrap();
+    let f = inline(|c| {
+        c.devices.push(device(second.path(), "other", SMALLEST));
+        c.nominal_page = 65536;
+        c.instances = 1;
+    });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                // A server reads before it inserts, so it does not starve the writer of the lock.
+                if f.insert(page(1, n), 1, 1024) == InsertOutcome::StagingFull {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        });
+        let _stop = SetAtEnd(&stop);
+        for _ in 0..10 {
+            (0..3).for_each(|_| _ = f.extension.pump());
+            f.extension.shared.store.devices[0]
+                .health
+                .fail("pulled out");
+            f.extension.with_writers(|writers| _ = writers[0].step());
+            f.extension
+                .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
+            f.extension.with_writers(|writers| _ = writers[0].step());
+        }
+    });
+    assert!(f.extension.statistics().purged > 0);
+    f.pump();
+    f.check_books();
+}
+
 #[test]
 fn a_truncated_file_is_noticed_and_extended() {
     let f = inline(|_| {});
