@@ -14,12 +14,12 @@ const CACHE: u64 = 24 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("damage")
+        .each("files_put_in_place_of_it", files_put_in_place_of_it)
         .each("every_damage_is_found_out", every_damage_is_found_out)
         .each(
             "without_proof_every_damage_is_noticed",
             without_proof_every_damage_is_noticed,
         )
-        .each("files_put_in_place_of_it", files_put_in_place_of_it)
 }
 
 fn options(place: &Place, library: &Path) -> Options {

@@ -27,7 +27,9 @@ const SLOW: Duration = Duration::from_millis(10);
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("disk_incidents").each("each_is_told_and_ends", each_is_told_and_ends)
+    Suite::new("disk_incidents")
+        .each("told_on_a_real_disk", told_on_a_real_disk)
+        .each("told_on_an_emulated_disk", told_on_an_emulated_disk)
 }
 
 /// An incident, and how it begins and ends.
@@ -116,13 +118,8 @@ fn run(command: &mut Command) -> Outcome {
     Ok(())
 }
 
-fn each_is_told_and_ends(place: &Place) -> Outcome {
-    on_a_real_disk(place)?;
-    on_an_emulated_disk(place)
-}
-
 /// ext4 on a loop device.
-fn on_a_real_disk(place: &Place) -> Outcome {
+fn told_on_a_real_disk(place: &Place) -> Outcome {
     let volume = Volume::create(place.root(), "fast", FileSystem::Ext4, 256 << 20)?;
     let cache = volume.top();
     run(Command::new("chmod").arg("700").arg(&cache))?;
@@ -163,7 +160,7 @@ fn on_a_real_disk(place: &Place) -> Outcome {
 }
 
 /// A FUSE file system with faults on command.
-fn on_an_emulated_disk(place: &Place) -> Outcome {
+fn told_on_an_emulated_disk(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "emulated")?;
     let server = started(place, volume.mountpoint())?;
     let load = Pressure::create(place, &server)?;

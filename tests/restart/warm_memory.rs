@@ -21,9 +21,9 @@ const NOT_KEPT: &str = "will be empty after a restart";
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_memory")
+        .each("the_cache_file", the_cache_file)
         .each("damaged", damaged)
         .each("not_ours", not_ours)
-        .each("the_cache_file", the_cache_file)
         .each("no_place_to_keep_it", no_place_to_keep_it)
 }
 

@@ -13,8 +13,8 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_modes")
-        .each("killed_in_each_mode", killed_in_each_mode)
         .each("killed_while_bypassed", killed_while_bypassed)
+        .each("killed_in_each_mode", killed_in_each_mode)
         .each("loaded_late_and_then_early", loaded_late_and_then_early)
 }
 
