@@ -14,7 +14,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("writers-on-the-way", "files::"),
     ("links-on-the-way", "files::"),
     ("rows-of-an-answer", "variables_have_a_bound"),
-    ("bytes-of-an-answer", "endless_long_rows_end"),
+    ("bytes-of-an-answer", "endless_answers_end"),
     ("password-in-clear", "connect::protocol"),
     ("unseen-characters", "change::"),
     ("control-characters", "quote::"),
