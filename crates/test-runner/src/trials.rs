@@ -25,10 +25,9 @@ const SERVERS: [&str; 2] = ["mariadb-10.11", "mysql-9.7"];
 
 /// Subjects about the extension itself: the server is only the load. The full tier runs each of their trials on one
 /// server, the next time on the other.
-const ON_ONE_SERVER: [&str; 15] = [
+const ON_ONE_SERVER: [&str; 14] = [
     "image",
     "warm_memory",
-    "warming",
     "compare",
     "disk_incidents",
     "hostile",
