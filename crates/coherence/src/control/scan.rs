@@ -85,18 +85,39 @@ fn begins_with_a_tablespace_header(os: &impl Os, fd: i32, size: i64) -> bool {
 
 #[cfg(all(test, not(checker)))]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::testing::os_for_tests::TestOs;
+    use crate::testing::os_for_tests::{self, TestOs};
 
-    /// Whether a file that begins with these bytes is recognised as a tablespace.
-    fn looks_like_one(bytes: &[u8], size: u64) -> bool {
+    fn file(bytes: &[u8], size: u64) -> File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file.set_len(size).unwrap();
+        file
+    }
+
+    /// Whether a file that begins with these bytes is recognised as a tablespace.
+    fn looks_like_one(bytes: &[u8], size: u64) -> bool {
+        let file = file(bytes, size);
         data_file(&TestOs::default(), file.as_raw_fd()).is_some()
+    }
+
+    #[test]
+    fn both_passes_register_what_they_find() {
+        let mut first = [0; 4096];
+        first[25] = 8;
+        let files = [16384, 16384, 4096].map(|size| file(&first, size));
+        let [early, late, short] = files.each_ref().map(AsRawFd::as_raw_fd);
+        let core = os_for_tests::core();
+        core.switch().start_tracking(|| ());
+        let passes = [vec![early, short], vec![early, late]];
+        core.os().found.lock().unwrap().extend(passes);
+        assert_eq!(core.register_open_files_twice(Duration::ZERO), 2);
+        let is_registered = |fd| core.files.of_descriptor(fd).is_some();
+        assert_eq!([early, late, short].map(is_registered), [true, true, false]);
     }
 
     #[test]

@@ -120,6 +120,19 @@ fn unchanged_file_keeps_its_identity() {
 }
 
 #[test]
+fn recovered_files_and_pages_are_counted() {
+    let place = Place::new();
+    let first = place.process(FINE);
+    let (_open, file) = place.open(first);
+    let manifest = first.switch.manifest().unwrap();
+    manifest.record(file.owner).unwrap().count(5);
+    let second = place.process(FINE);
+    assert_eq!(second.recoveries.report().pending, (1, 5));
+    place.open(second);
+    assert_eq!(second.recoveries.report().trusted, (1, 5));
+}
+
+#[test]
 fn trusted_file_requires_lsn_of_previous_process() {
     let place = Place::new();
     let first = place.process(FINE);

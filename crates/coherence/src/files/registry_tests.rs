@@ -81,6 +81,22 @@ fn no_descriptor_leads_to_a_file_at_rest() {
 }
 
 #[test]
+fn descriptor_beyond_the_table_is_listed_once() {
+    let server = Server::new();
+    let stat = server
+        .files
+        .os
+        .stat(server.file("a.ibd").as_raw_fd())
+        .unwrap();
+    let beyond = server.files.table.used_slots().len() as i32 + 100_000;
+    for _ in 0..2 {
+        server.files.attach(beyond, &stat, b"a.ibd", OPENED);
+    }
+    let file = server.files.of_number(stat.inode).unwrap();
+    assert_eq!(file.details.lock().descriptors, [beyond]);
+}
+
+#[test]
 fn who_comes_late_registers_nothing_once_files_are_not_followed() {
     let server = Server::new();
     let file = server.file("a.ibd");

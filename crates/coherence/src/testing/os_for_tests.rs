@@ -1,9 +1,10 @@
 //! Operating system for tests: the test sets its clocks, the files are real.
 
+use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cache::Extension;
@@ -27,6 +28,8 @@ pub struct TestOs {
     pub subvolume: AtomicU64,
     /// Creation time of every file; 0: unknown.
     pub birth: AtomicU64,
+    /// What a scan finds in each pass; later passes find nothing.
+    pub found: Mutex<VecDeque<Vec<i32>>>,
 }
 
 impl TestOs {
@@ -120,7 +123,7 @@ impl Os for TestOs {
     }
 
     fn open_descriptors(&self) -> Vec<i32> {
-        Vec::new()
+        self.found.lock().unwrap().pop_front().unwrap_or_default()
     }
 
     fn path_of(&self, _: i32) -> Option<Vec<u8>> {

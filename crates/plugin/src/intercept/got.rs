@@ -439,6 +439,21 @@ mod tests {
     }
 
     #[test]
+    fn bytes_lie_in_one_segment_that_never_changes() {
+        let result = patch(&[], |symbols| {
+            let segments = symbols.program.segments.iter();
+            for &Segment { start, end, flags } in segments.filter(|segment| segment.end != 0) {
+                let is_read = |at: usize, length| symbols.bytes(at as u64, length).is_some();
+                let is_constant = flags & libc::PF_R != 0 && flags & libc::PF_W == 0;
+                assert_eq!(is_read(start, end - start), is_constant);
+                assert!(!is_read(end - 1, 2) && !is_read(start.wrapping_sub(1), 2));
+            }
+            Ok(())
+        });
+        assert_eq!(result, Ok(()));
+    }
+
+    #[test]
     fn export_of_another_library_is_not_inside() {
         let inside = |symbols: &Symbols| {
             Ok((

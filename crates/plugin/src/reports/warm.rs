@@ -173,10 +173,10 @@ impl Warming {
     }
 
     fn put(&self, part: &str) -> Result<Value, String> {
-        check()?;
         if part.len() > MAX_PART {
             return Err(format!("a part of a list takes {MAX_PART} bytes at most"));
         }
+        check()?;
         let names = self.put.lock().put(part)?;
         let files = files_by_name();
         let known = names.iter().map(|name| {
@@ -529,5 +529,20 @@ impl Warming {
             self.threads.fetch_sub(1, Ordering::SeqCst);
         }
         started.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_a_bound() {
+        let refusal = |bytes| Warming::new().put(&"x".repeat(bytes)).unwrap_err();
+        assert_eq!(
+            refusal(MAX_PART + 1),
+            "a part of a list takes 4194304 bytes at most"
+        );
+        assert!(!refusal(MAX_PART).contains("at most"));
     }
 }

@@ -437,6 +437,20 @@ mod tests {
     }
 
     #[test]
+    fn only_uninstalling_removes_the_list_of_paths() {
+        let _turn = crate::platform::process::UNDER_TEST.lock();
+        settings::keep_in_tests(None);
+        let list = identity::data_directory().join("bpe.paths");
+        let remains = |how| {
+            std::fs::write(&list, "").unwrap();
+            end(how);
+            list.exists()
+        };
+        let ends = [End::Untouched, End::Stopped, End::Uninstalled];
+        assert_eq!(ends.map(remains), [true, true, false]);
+    }
+
+    #[test]
     fn token_is_replaced_without_stamps() {
         let _turn = crate::platform::process::UNDER_TEST.lock();
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,6 +1,6 @@
 //! Tests of the controller with a process in which every `open` fails.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::driver::Controller;
@@ -10,7 +10,12 @@ use super::state::{Built, Shown};
 use crate::switch::Active;
 use crate::testing::os_for_tests::{TestOs, active_in, core};
 
-struct Bare;
+#[derive(Default)]
+struct Bare {
+    /// A build has to wait.
+    waits: bool,
+    asked: AtomicU32,
+}
 
 type Happens = Event<u32, Engine>;
 
@@ -20,7 +25,8 @@ impl Host for Bare {
     type Watched = ();
 
     fn conditions(&self) -> (u32, bool) {
-        (1, false)
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        (1, self.waits)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -41,7 +47,27 @@ impl Host for Bare {
 }
 
 fn controller() -> &'static Controller<Bare> {
-    Box::leak(Box::new(Controller::new(core(), Bare)))
+    controller_with(Bare::default())
+}
+
+fn controller_with(host: Bare) -> &'static Controller<Bare> {
+    Box::leak(Box::new(Controller::new(core(), host)))
+}
+
+#[test]
+fn a_build_that_has_to_wait_is_asked_about_once_a_tick() {
+    let controller = controller_with(Bare {
+        waits: true,
+        ..Bare::default()
+    });
+    assert_eq!(controller.start(None, None, true), Ok(()));
+    let asked = || controller.host.asked.load(Ordering::SeqCst);
+    while asked() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(asked() < 50, "{} times", asked());
+    controller.stop(|| ());
 }
 
 #[test]

@@ -176,15 +176,14 @@ impl Pass {
             let there = u64::MAX
                 .checked_shr(EXTENT_PAGES as u32 - there)
                 .unwrap_or(0);
-            let own = own & extent.listed;
-            let beyond = (own & !there).count_ones();
+            let listed = own & extent.listed;
+            let (own, beyond) = (listed & there, (listed & !there).count_ones());
             self.skipped.fetch_add(beyond.into(), Ordering::SeqCst);
             let Some(wanted) = wanted(task.file, &extent, extent.counts()) else {
                 continue;
             };
-            let refused = (own & there & !wanted.cached & !wanted.admissible).count_ones();
-            self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
-            let mut own = own & there & wanted.admissible;
+            let (mut own, rejected) = admissible(own, wanted);
+            self.rejected.fetch_add(rejected.into(), Ordering::SeqCst);
             // Hotter pages were loaded before. A run includes colder pages.
             let along = extent.bits(|class| class > task.class && class < self.cut);
             let along = along & there & wanted.admissible;
@@ -285,6 +284,12 @@ fn first_run(own: u64, along: u64, longest: usize) -> u64 {
 /// Bits of the pages of an extent from this one on.
 fn bits_from(n: usize) -> u64 {
     u64::MAX.checked_shl(n as u32).unwrap_or(0)
+}
+
+/// Which of an extent's pages would be admitted, and how many of the others are not cached either.
+fn admissible(pages: u64, wanted: Wanted) -> (u64, u32) {
+    let rejected = pages & !wanted.cached & !wanted.admissible;
+    (pages & wanted.admissible, rejected.count_ones())
 }
 
 /// Which pages of an extent are cached, and which would be admitted. `None`: nothing of the file can be cached now.
@@ -426,6 +431,17 @@ mod tests {
         assert_eq!(first_run(u64::MAX << 60, 0, 16), u64::MAX << 60);
         assert_eq!(first_run(1 << 63, u64::MAX, 64), 1 << 63);
         assert_eq!(first_run(u64::MAX, 0, 64), u64::MAX);
+    }
+
+    #[test]
+    fn pages_that_are_neither_cached_nor_admitted_are_rejected() {
+        let wanted = Wanted {
+            cached: 0b1_0011,
+            admissible: 0b10_0100,
+        };
+        assert_eq!(admissible(0b1111, wanted), (0b100, 1));
+        assert_eq!(admissible(0b11_1111, wanted), (0b10_0100, 1));
+        assert_eq!(admissible(0, wanted), (0, 0));
     }
 
     #[test]
