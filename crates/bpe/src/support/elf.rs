@@ -1,6 +1,7 @@
 //! Imports and exports of an executable or library, from its dynamic symbol table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -10,11 +11,11 @@ use std::path::Path;
 use interface::code::{self, Machine, Memory};
 use interface::{Executable, Inside, Maker, Refusal, Release, Verdict};
 use object::elf::FileHeader64;
-use object::read::elf::{ElfFile64, VerdefIterator, VerneedIterator};
+use object::read::elf::{ElfFile64, SectionHeader, VerdefIterator, VerneedIterator};
 use object::read::{ReadCache, ReadRef};
 use object::{
     Architecture, Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
-    RelocationTarget, SectionIndex,
+    RelocationTarget, SectionIndex, SymbolIndex,
 };
 
 use crate::support::files::open_plain;
@@ -22,11 +23,15 @@ use crate::support::files::open_plain;
 /// End of the error message for a file that is shorter than its own tables say.
 pub const CUT_OFF: &str = "is cut off: it is shorter than its own tables say";
 
+/// Longest name of a symbol, bytes. Without it, a table without ends of names would be searched once for each symbol.
+const MAX_NAME: usize = 4096;
+
 /// The dynamic symbols of one ELF file.
 #[derive(Debug)]
 pub struct Symbols {
     pub architecture: Architecture,
     pub imports: BTreeSet<String>,
+    /// Those by which a plugin is known: its declarations, and its functions named `bpe_...`.
     pub exports: BTreeSet<String>,
     /// The server release, if it is a server.
     pub release: Option<Release>,
@@ -58,8 +63,11 @@ impl Symbols {
         };
         let mut binlog = None;
         let mut functions = Vec::new();
+        let names = Names::of(&object);
         for symbol in object.dynamic_symbols() {
-            let Ok(name) = symbol.name() else { continue };
+            let Some(name) = names.of_symbol(symbol.index()) else {
+                continue;
+            };
             if name.is_empty() {
                 continue;
             }
@@ -75,12 +83,14 @@ impl Symbols {
                 "builtin_binlog_plugin" => binlog = Some((Maker::MySql, symbol.address())),
                 _ => {}
             }
-            symbols.exports.insert(name.to_owned());
+            if name.ends_with("_plugin_declarations_") || name.starts_with("bpe_") {
+                symbols.exports.insert(name.to_owned());
+            }
         }
         symbols.release =
-            binlog.and_then(|(maker, declarations)| release(&object, maker, declarations));
+            binlog.and_then(|(maker, declarations)| release(&object, &cache, maker, declarations));
         if !functions.is_empty() {
-            let contents = Contents::of(&object);
+            let contents = Contents::of(&object, &cache, &names);
             let inside = |(name, address, size)| (name, contents.look(address, size));
             symbols.linked_in = functions.into_iter().map(inside).collect();
         }
@@ -210,15 +220,11 @@ struct Versions<'data> {
 /// to a descriptor, which begins with the interface version.
 fn release<'data, R: ReadRef<'data>>(
     object: &object::File<'data, R>,
+    data: R,
     maker: Maker,
     declarations: u64,
 ) -> Option<Release> {
-    let read = |address, length| {
-        let find = |segment: object::Segment<'data, '_, R>| {
-            segment.data_range(address, length).ok().flatten()
-        };
-        object.segments().find_map(find)
-    };
+    let read = |address, length| bytes_at(object, data, address, length);
     let slot = declarations.checked_add(8)?;
     // A position-independent executable keeps the address in its relocations: as a number, or as the address of a replaceable symbol.
     let relocated = object
@@ -258,20 +264,73 @@ impl Executable for Symbols {
     }
 }
 
+/// Reads bytes by virtual address. A segment may have 40 MB, so only these are read.
+fn bytes_at<'data, R: ReadRef<'data>>(
+    object: &object::File<'data, R>,
+    data: R,
+    address: u64,
+    length: u64,
+) -> Option<&'data [u8]> {
+    object.segments().find_map(|segment| {
+        let within = address.checked_sub(segment.address())?;
+        let (offset, size) = segment.file_range();
+        let is_inside = within.checked_add(length)? <= size;
+        let at = offset.checked_add(within).filter(|_| is_inside)?;
+        data.read_bytes_at(at, length).ok()
+    })
+}
+
+/// Names of the dynamic symbols. A server has 80,000: the table of their names is read at once.
+struct Names<'data, 'file, R: ReadRef<'data>> {
+    elf: Option<&'file ElfFile64<'data, Endianness, R>>,
+    strings: &'data [u8],
+}
+
+impl<'data, 'file, R: ReadRef<'data>> Names<'data, 'file, R> {
+    fn of(object: &'file object::File<'data, R>) -> Self {
+        let elf = match object {
+            object::File::Elf64(elf) => Some(elf),
+            _ => None,
+        };
+        let strings = elf.and_then(|elf| {
+            let section = elf.elf_dynamic_symbol_table().string_section();
+            let section = elf.elf_section_table().section(section).ok()?;
+            section.data(elf.endian(), elf.data()).ok()
+        });
+        Self {
+            elf,
+            strings: strings.unwrap_or_default(),
+        }
+    }
+
+    fn of_symbol(&self, index: SymbolIndex) -> Option<&'data str> {
+        let elf = self.elf?;
+        let symbol = elf.elf_dynamic_symbol_table().symbol(index).ok()?;
+        let begin = symbol.st_name.get(elf.endian()) as usize;
+        let name = self.strings.get(begin..)?;
+        let name = &name[..name.len().min(MAX_NAME)];
+        CStr::from_bytes_until_nul(name).ok()?.to_str().ok()
+    }
+}
+
 /// Contents of a file by virtual address.
 struct Contents<'data, 'file, R: ReadRef<'data>> {
     object: &'file object::File<'data, R>,
+    data: R,
     /// Slots of `syscall`, by which a statically linked library may reach the kernel.
     slots: BTreeSet<u64>,
 }
 
 impl<'data, 'file, R: ReadRef<'data>> Contents<'data, 'file, R> {
-    fn of(object: &'file object::File<'data, R>) -> Self {
+    fn of(object: &'file object::File<'data, R>, data: R, names: &Names<'data, 'file, R>) -> Self {
         let table = object.dynamic_symbol_table();
         let is_syscall = |target| match (target, &table) {
-            (RelocationTarget::Symbol(index), Some(table)) => table
-                .symbol_by_index(index)
-                .is_ok_and(|symbol| symbol.name() == Ok("syscall") && symbol.is_undefined()),
+            (RelocationTarget::Symbol(index), Some(table)) => {
+                names.of_symbol(index) == Some("syscall")
+                    && table
+                        .symbol_by_index(index)
+                        .is_ok_and(|symbol| symbol.is_undefined())
+            }
             _ => false,
         };
         let relocations = object.dynamic_relocations().into_iter().flatten();
@@ -279,7 +338,11 @@ impl<'data, 'file, R: ReadRef<'data>> Contents<'data, 'file, R> {
             .filter(|(_, relocation)| is_syscall(relocation.target()))
             .map(|(slot, _)| slot)
             .collect();
-        Self { object, slots }
+        Self {
+            object,
+            data,
+            slots,
+        }
     }
 
     fn look(&self, address: u64, size: u64) -> Inside {
@@ -294,10 +357,7 @@ impl<'data, 'file, R: ReadRef<'data>> Contents<'data, 'file, R> {
 
 impl<'data, R: ReadRef<'data>> Memory for Contents<'data, '_, R> {
     fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
-        let find = |segment: object::Segment<'data, '_, R>| {
-            segment.data_range(address, length as u64).ok().flatten()
-        };
-        self.object.segments().find_map(find)
+        bytes_at(self.object, self.data, address, length as u64)
     }
 
     fn is_redirected(&self, slot: u64) -> bool {
