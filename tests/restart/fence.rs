@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -31,7 +30,7 @@ pub fn suite() -> Suite {
 #[derive(Debug, PartialEq)]
 struct State {
     fence: Fence,
-    files: BTreeMap<PathBuf, u64>,
+    files: BTreeMap<PathBuf, u32>,
 }
 
 impl State {
@@ -60,7 +59,7 @@ impl State {
 }
 
 /// Digests of all files that pages are read from. Files of temporary tables are recreated at each start.
-fn digest_files(folder: &Path, files: &mut BTreeMap<PathBuf, u64>) -> Outcome {
+fn digest_files(folder: &Path, files: &mut BTreeMap<PathBuf, u32>) -> Outcome {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().context("a name")?.to_string_lossy();
@@ -70,9 +69,8 @@ fn digest_files(folder: &Path, files: &mut BTreeMap<PathBuf, u64>) -> Outcome {
                 digest_files(&path, files)?;
             }
         } else if is_data || name == "ibdata1" {
-            let mut hasher = DefaultHasher::new();
-            fs::read(&path)?.hash(&mut hasher);
-            files.insert(path, hasher.finish());
+            let digest = crc32c::crc32c(&fs::read(&path)?);
+            files.insert(path, digest);
         }
     }
     Ok(())
