@@ -173,9 +173,13 @@ pub fn chosen(programs: &Programs, choice: &Choice) -> Vec<Step> {
     for program in programs.tests() {
         for trial in choice.takes_of(&program.trials) {
             let arguments = ["--exact", trial, "--test-threads", "1"];
-            // The share of reads that a cache answers falls when its server has no processor.
-            let load = match Name::of(trial).subject {
-                "file_systems" => Load::Alone,
+            // The share of reads that a cache answers falls when its server has no processor. The flood takes both processors,
+            // and the documented times of answers are compared.
+            let name = Name::of(trial);
+            let load = match (name.subject, name.rest) {
+                ("file_systems", _) | ("console", "checks_are_answered_beside_a_flood") => {
+                    Load::Alone
+                }
                 _ => Load::Third,
             };
             let step = programs.step(program, trial.clone(), &arguments).load(load);
