@@ -7,6 +7,7 @@
 # make tables    writes the tables of docs/evidence/reliability.md from the evidence of a whole run: EVIDENCE=evidence/....json
 # make mutants   changes about 60 expressions of coherence, engine and plugin, one at a time, and says which the tests do not notice, in
 #                some hours: SEED=7 chooses others, SAMPLE=20 fewer
+# make coverage  lines of these that make test runs, also inside servers: TIER=full for those of make test-full
 # make ci        what continuous integration runs: make test, and one sixth of make test-full; TURN=807 repeats that of a log
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
@@ -44,10 +45,11 @@ HOURS ?= 4
 MINUTES ?= $(shell echo $$(($(HOURS) * 60)))
 SEED ?=
 SAMPLE ?=
+TIER ?= test
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build check test test-full mutants tables ci attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
+.PHONY: release build check test test-full mutants coverage tables ci attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
@@ -65,6 +67,9 @@ test-full:
 
 mutants:
 	SEED=$(SEED) SAMPLE=$(SAMPLE) scripts/mutants
+
+coverage:
+	scripts/coverage $(TIER)
 
 tables:
 	$(CARGO) run --quiet --locked -p test-runner -- --tables $(EVIDENCE)

@@ -14,11 +14,13 @@ const SHARED_MEMORY: u64 = 400 << 20;
 /// build.
 pub fn look(without_servers: bool) -> Vec<String> {
     let mut lacks = Vec::new();
-    if let Some(free) = free_bytes(Path::new("."))
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.as_deref().map_or(Path::new("."), Path::new);
+    if let Some(free) = free_bytes(target)
         && free < DISK
     {
         lacks.push(format!(
-                "{:.1} GiB are free here, and a first run takes up to {} GiB: what runs out of room fails. \
+                "{:.1} GiB are free for what is built, and a first run takes up to {} GiB: what runs out of room fails. \
                  CARGO_TARGET_DIR names another disk.",
                 free as f64 / GIB as f64,
                 DISK / GIB
