@@ -14,9 +14,9 @@ const SHARED_MEMORY: u64 = 400 << 20;
 /// build.
 pub fn look(without_servers: bool) -> Vec<String> {
     let mut lacks = Vec::new();
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.as_deref().map_or(Path::new("."), Path::new);
-    if let Some(free) = free_bytes(target)
+    // Cargo puts this program where the build goes, however that place is named.
+    let own = std::env::current_exe();
+    if let Some(free) = free_bytes(own.as_deref().unwrap_or(Path::new(".")))
         && free < DISK
     {
         lacks.push(format!(
