@@ -47,27 +47,28 @@ struct Libraries {
     canary: PathBuf,
 }
 
-/// `with_dist`: also builds the commands and `dist/`. `None` if a build fails; the report has the error.
-pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<Programs>> {
-    let mut release = vec!["build", "--release", "--locked", "-p", "plugin"];
+/// The console's page, which the builds of the command include.
+pub fn page() -> Step {
+    Step::new("build-page", "scripts/build-page", &[])
+}
+
+/// The release library. `with_dist`: also the commands.
+pub fn release(with_dist: bool) -> Step {
+    let mut arguments = vec!["build", "--release", "--locked", "-p", "plugin"];
     if with_dist {
-        release.extend(["-p", "bpe", "-p", "bpe-lab"]);
+        arguments.extend(["-p", "bpe", "-p", "bpe-lab"]);
     }
+    Step::new("build-release", cargo(), &arguments)
+}
+
+/// The programs, after the release build. `with_dist`: also fills `dist/`. `None` if a build fails; the report has the
+/// error.
+pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<Programs>> {
     let target = target_folder()?;
-    let mut phases = vec![
-        Step::new("build-page", "scripts/build-page", &[]),
-        Step::new("build-release", cargo(), &release),
-    ];
     if with_dist {
         let built = target.join("release").display().to_string();
-        phases.push(Step::new(
-            "build-dist",
-            "scripts/fill-dist",
-            &[&built, "dist"],
-        ));
-    }
-    for phase in phases {
-        pool::run(vec![phase.load(Load::Alone)], report);
+        let dist = Step::new("build-dist", "scripts/fill-dist", &[&built, "dist"]);
+        pool::run(vec![dist], report);
         if report.has_failed() {
             return Ok(None);
         }

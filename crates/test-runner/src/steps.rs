@@ -143,8 +143,8 @@ fn clippy(packages: &[&str]) -> Step {
 }
 
 /// Lints of all packages.
-pub fn lints() -> Vec<Step> {
-    vec![clippy(&["--workspace"])]
+pub fn lints() -> Step {
+    clippy(&["--workspace"]).load(Load::One)
 }
 
 /// `make check`: lints and unit tests of one package, the order of imports, and the steps without a build.
