@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
+use rustix::fs::Mode;
 
 use crate::report::Report;
 use crate::steps::Step;
@@ -93,6 +94,8 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let root = workspace();
     std::env::set_current_dir(&root).with_context(|| format!("{}", root.display()))?;
+    // The product refuses folders that others can write to, and the servers' user reads what is built.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
     if let Some(evidence) = &arguments.tables {
         tables::write(evidence)?;
         return Ok(true);
