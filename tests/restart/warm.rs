@@ -13,9 +13,9 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm")
+        .each("installed_at_run_time", installed_at_run_time)
         .each("stopped_and_killed", stopped_and_killed)
         .each("a_crash_soon_after", a_crash_soon_after)
-        .each("installed_at_run_time", installed_at_run_time)
 }
 
 /// A server that crashes soon after it recovered a cache may have crashed because of it.

@@ -58,11 +58,6 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
         _ => "SET GLOBAL innodb_log_file_size = 512 * 1024 * 1024",
     })?;
     let sysbench = Sysbench::prepare(&server, place.root(), 4, 30_000)?;
-    // The load without switching, for comparison.
-    let (quiet, quiet_stalls) = probe::during(&server, || {
-        sysbench.run(&server, "oltp_read_write", 8, 5)?.finish()
-    })?;
-
     let mut switches = Vec::new();
     let (summary, stalls) = probe::during(&server, || {
         let mut run = sysbench.run(&server, "oltp_read_write", 8, 20)?;
@@ -96,10 +91,6 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
         summary.transactions,
         longest("OFF"),
         longest("ON")
-    ));
-    note(format!(
-        "the same load without switching: probe {quiet_stalls}; sysbench longest {:.1} ms, p95 {:.1} ms",
-        quiet.longest_ms, quiet.p95_ms
     ));
     ensure!(stalls.longest < FAR_TOO_LONG, "stall: {stalls}");
 

@@ -43,8 +43,9 @@ const ON_ONE_SERVER: [&str; 14] = [
 ];
 
 /// Subjects of the full tier only: they take minutes, several servers or a browser.
-const FULL_ONLY: [&str; 7] = [
+const FULL_ONLY: [&str; 8] = [
     "cluster",
+    "replication",
     "galera",
     "group_replication",
     "failovers",
