@@ -783,7 +783,15 @@ fn writers_in_threads_write_and_end() {
         std::thread::yield_now();
     }
     f.check_books();
-    assert_eq!(f.read(page(1, 999), 1, 16384), ReadOutcome::Hit);
+    // A writer may still evict pages.
+    let before = f.extension.statistics().pages_cached;
+    let hits = (0..1000).filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit);
+    let hits = hits.count() as u64;
+    let after = f.extension.statistics().pages_cached;
+    assert!(
+        (after..=before).contains(&hits) && hits > 200,
+        "{hits} hits, {before} and then {after} pages cached"
+    );
     drop(f.extension);
     assert!(!f.directory.path().join("cache").exists());
 }
