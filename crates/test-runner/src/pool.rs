@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
 use crate::machine;
 use crate::report::Report;
 use crate::steps::{Load, Outcome, Step};
@@ -59,19 +61,20 @@ pub fn run_for(steps: Vec<Step>, patience: Duration, report: &mut Report) {
 
 fn execute(step: Step, patience: Duration, output: PathBuf, notes: PathBuf) -> Outcome {
     let began = Instant::now();
-    let passed = match start(&step, &output, &notes) {
+    let (passed, processor) = match start(&step, &output, &notes) {
         Ok(child) => passes(child, patience, &output),
         Err(error) => {
             append(
                 &output,
                 &format!("{} cannot be started: {error}\n", step.program.display()),
             );
-            false
+            (false, Duration::ZERO)
         }
     };
     Outcome {
         passed,
         took: began.elapsed(),
+        processor,
         step,
         output,
         notes,
@@ -97,33 +100,53 @@ fn start(step: &Step, output: &Path, notes: &Path) -> std::io::Result<Child> {
     command.spawn()
 }
 
-/// Waits for the end of the step, and kills it if it hangs.
-fn passes(mut child: Child, patience: Duration, output: &Path) -> bool {
+/// Waits for the end of the step, and kills it if it hangs. Returns whether it passed, and its processor time.
+fn passes(mut child: Child, patience: Duration, output: &Path) -> (bool, Duration) {
     let until = Instant::now() + patience;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => {
-                if !status.success() {
-                    append(output, &format!("ended with {status}\n"));
-                }
-                return status.success();
-            }
-            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
-            Ok(None) => {
-                append(
-                    output,
-                    &format!("killed: it ran for {} minutes\n", patience.as_secs() / 60),
-                );
-                let _ = child.kill();
-                let _ = child.wait();
-                return false;
-            }
-            Err(error) => {
-                append(output, &format!("cannot be waited for: {error}\n"));
-                return false;
-            }
+    let process = Pid::from_child(&child);
+    while !has_ended(process) {
+        if Instant::now() >= until {
+            append(
+                output,
+                &format!("killed: it ran for {} minutes\n", patience.as_secs() / 60),
+            );
+            let _ = child.kill();
+            let _ = child.wait();
+            return (false, Duration::ZERO);
+        }
+        std::thread::sleep(LOOK);
+    }
+    let processor = processor_time(process).unwrap_or_default();
+    match child.wait() {
+        Ok(status) if status.success() => (true, processor),
+        Ok(status) => {
+            append(output, &format!("ended with {status}\n"));
+            (false, processor)
+        }
+        Err(error) => {
+            append(output, &format!("cannot be waited for: {error}\n"));
+            (false, processor)
         }
     }
+}
+
+/// Whether a child has ended. It stays unreaped, so that the kernel keeps its processor time.
+fn has_ended(process: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    // On an error the wait for it says why.
+    !matches!(waitid(WaitId::Pid(process), options), Ok(None))
+}
+
+/// Processor time of an unreaped process and of its reaped descendants, from proc(5): fields 14 to 17 of `stat`.
+fn processor_time(process: Pid) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program, field 2, may contain blanks and parentheses.
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    let ticks: u64 = fields
+        .map(|field| field.parse::<u64>().ok())
+        .sum::<Option<_>>()?;
+    let second = rustix::param::clock_ticks_per_second();
+    Some(Duration::from_millis(ticks * 1000 / second))
 }
 
 fn append(path: &Path, text: &str) {

@@ -140,10 +140,12 @@ impl Report {
             self.clear_progress();
             println!("-- {}\n{output}", outcome.step.name);
         }
+        let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
         self.steps.push(json!({
             "name": outcome.step.name,
             "in_test": self.of_test.contains(&outcome.step.name),
-            "seconds": (outcome.took.as_secs_f64() * 10.0).round() / 10.0,
+            "seconds": seconds(outcome.took),
+            "processor_seconds": seconds(outcome.processor),
             "result": if !outcome.passed { "failed" } else if skipped { "skipped" } else { "passed" },
         }));
         let name = outcome.step.subject().to_owned();

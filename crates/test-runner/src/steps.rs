@@ -27,6 +27,8 @@ pub struct Outcome {
     pub step: Step,
     pub passed: bool,
     pub took: Duration,
+    /// Processor time of it and of the servers that it started.
+    pub processor: Duration,
     /// Its output.
     pub output: PathBuf,
     /// Notes of the harness: kind, test and text, separated by tabs.
