@@ -146,7 +146,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     let with_dist = chosen.iter().any(|step| step.needs_dist);
     // A build of the command includes the page's files: none runs while they are written. Lints and the release build
-    // use different folders of cargo, and each leaves processors idle for a part of its time.
+    // use different folders of cargo, so neither waits for the other's lock.
     let mut stages = [vec![build::page()], vec![build::release(with_dist)]];
     if arguments.only.is_empty() && !arguments.list {
         stages[0].extend(steps::documents());

@@ -117,17 +117,18 @@ fn passes(mut child: Child, patience: Duration, output: &Path) -> (bool, Duratio
         std::thread::sleep(LOOK);
     }
     let processor = processor_time(process).unwrap_or_default();
-    match child.wait() {
-        Ok(status) if status.success() => (true, processor),
+    let passed = match child.wait() {
+        Ok(status) if status.success() => true,
         Ok(status) => {
             append(output, &format!("ended with {status}\n"));
-            (false, processor)
+            false
         }
         Err(error) => {
             append(output, &format!("cannot be waited for: {error}\n"));
-            (false, processor)
+            false
         }
-    }
+    };
+    (passed, processor)
 }
 
 /// Whether a child has ended. It stays unreaped, so that the kernel keeps its processor time.
