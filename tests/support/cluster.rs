@@ -5,28 +5,13 @@ pub mod group;
 pub mod replicas;
 pub mod servers;
 
-use std::net::TcpListener;
-
 use anyhow::{Context, ensure};
 use private_server::Server;
+pub use private_server::free_ports;
 use private_server::mysql::prelude::Queryable;
 
 use crate::harness::Outcome;
 use crate::ledger::Ledger;
-
-/// Returns `EACH` unused ports for each of `SERVERS` servers, all different.
-pub fn free_ports<const EACH: usize, const SERVERS: usize>()
--> anyhow::Result<[[u16; EACH]; SERVERS]> {
-    // All at once, or the same port might be returned again.
-    let taken = (0..SERVERS * EACH)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut ports = [[0; EACH]; SERVERS];
-    for (port, listener) in ports.as_flattened_mut().iter_mut().zip(&taken) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
-}
 
 /// Checks that the servers' own checksums of the tables of a small ledger are equal.
 pub fn expect_equal_sums(servers: &[&Server]) -> Outcome {

@@ -1,12 +1,11 @@
 //! The servers of a cluster. Each has its data directory on a separate volume, and its cache on the fast disk.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use private_server::{Load, Options, Server, ownership};
+use private_server::{Load, Options, Server, free_ports, ownership};
 
 use super::account;
 use super::name::NODES;
@@ -53,28 +52,6 @@ pub struct Nodes {
     rigs: [Rig; NODES],
 }
 
-/// Finds unused ports.
-fn free_ports() -> Result<[Ports; NODES]> {
-    // All at once, or the same port might be returned twice.
-    let taken = (0..NODES * 3)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<std::io::Result<Vec<_>>>()
-        .context("no free ports")?;
-    let numbers = taken
-        .iter()
-        .map(|listener| Ok(listener.local_addr()?.port()))
-        .collect::<std::io::Result<Vec<u16>>>()?;
-    let mut ports = [Ports::default(); NODES];
-    for (ports, numbers) in ports.iter_mut().zip(numbers.chunks(3)) {
-        *ports = Ports {
-            clients: numbers[0],
-            group: numbers[1],
-            missed: numbers[2],
-        };
-    }
-    Ok(ports)
-}
-
 /// Connections between the nodes of a cluster.
 ///
 /// # Errors
@@ -82,7 +59,13 @@ fn free_ports() -> Result<[Ports; NODES]> {
 pub fn wiring(bench: &Bench) -> Result<Wiring> {
     Ok(Wiring {
         flavour: bench.installation.flavour,
-        ports: free_ports()?,
+        ports: free_ports::<3, NODES>().context("no free ports")?.map(
+            |[clients, group, missed]| Ports {
+                clients,
+                group,
+                missed,
+            },
+        ),
     })
 }
 
