@@ -366,7 +366,10 @@ pub fn leaving_out(
         harness::note_canary(rule);
     }
     let options = extended(options, &library::canary()?, cache, bytes);
-    Ok(options.environment("BPE_CANARY", rules))
+    // A server with wrong pages may never answer.
+    Ok(options
+        .statement_timeout(Duration::from_secs(120))
+        .environment("BPE_CANARY", rules))
 }
 
 /// Increment when the contents of a new data directory change.

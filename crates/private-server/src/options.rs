@@ -22,6 +22,7 @@ pub struct Options {
     pub(crate) port: Option<u16>,
     pub(crate) extra: Vec<String>,
     pub(crate) start_timeout: Duration,
+    pub(crate) statement_timeout: Duration,
     pub(crate) preload: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) wrapper: Vec<String>,
@@ -41,6 +42,7 @@ impl Options {
             port: None,
             extra: Vec::new(),
             start_timeout: Duration::from_secs(120),
+            statement_timeout: Duration::from_secs(600),
             preload: None,
             environment: Vec::new(),
             wrapper: Vec::new(),
@@ -78,6 +80,12 @@ impl Options {
     /// Time limit until the server answers SQL (recovery included). Default 120 s.
     pub fn start_timeout(mut self, limit: Duration) -> Self {
         self.start_timeout = limit;
+        self
+    }
+
+    /// Time limit for the answer to a statement of [`Server::connect`](crate::Server::connect). Default 600 s.
+    pub fn statement_timeout(mut self, limit: Duration) -> Self {
+        self.statement_timeout = limit;
         self
     }
 

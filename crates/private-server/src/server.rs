@@ -28,6 +28,7 @@ pub struct Server {
     socket: SocketPath,
     log: PathBuf,
     port: Option<u16>,
+    statement_timeout: Duration,
 }
 
 /// Creates a directory for the server alone. One of another user is accepted only if the server's user gets it.
@@ -166,6 +167,7 @@ impl Installation {
             socket,
             log,
             port: options.port,
+            statement_timeout: options.statement_timeout,
         };
         server.wait_until_it_answers(options.start_timeout, log_start)?;
         Ok(server)
@@ -249,7 +251,7 @@ impl Server {
     /// # Errors
     /// [`Error::Sql`].
     pub fn connect(&self) -> Result<mysql::Conn> {
-        self.connect_within(Duration::from_secs(600))
+        self.connect_within(self.statement_timeout)
             .map_err(|source| Error::Sql {
                 statement: format!("connecting to {}", self.socket.path().display()),
                 source,
