@@ -264,16 +264,18 @@ impl Report {
             println!("\nEvidence: {}", path.display());
         }
         let count = |of: fn(&Subject) -> usize| self.subjects.values().map(of).sum::<usize>();
-        let (all, failed) = (
+        let (all, failed, skipped) = (
             count(|subject| subject.ended),
             count(|subject| subject.failed),
+            count(|subject| subject.skipped),
         );
         let building = self.compiled.map_or(String::new(), |took| {
             format!(" ({} s of them building)", took.as_secs())
         });
         println!(
             "\n{} passed, {failed} failed, {} skipped in {} s{building}",
-            all - failed,
+            // A step may have several reasons, or skip a part of it.
+            all.saturating_sub(failed + skipped),
             self.skipped.len(),
             self.began.elapsed().as_secs()
         );

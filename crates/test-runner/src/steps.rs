@@ -211,7 +211,8 @@ pub fn all() -> Vec<Step> {
             "--bench",
             "instructions",
         ];
-        Step::new(name, cargo(), &arguments).load(Load::Alone)
+        // Counts of instructions do not depend on the load.
+        Step::new(name, cargo(), &arguments)
     };
     let suite = |server: &str| {
         let server_argument = format!("SERVER={server}");
@@ -221,9 +222,7 @@ pub fn all() -> Vec<Step> {
             &server_argument,
             "ARGS=--quick --in-memory",
         ];
-        Step::new(format!("server-suites::{server}"), "make", &arguments)
-            .load(Load::Alone)
-            .with_dist()
+        Step::new(format!("server-suites::{server}"), "make", &arguments).with_dist()
     };
     vec![
         Step::new(
@@ -320,10 +319,11 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
 
 /// Steps that compile, unit tests, which find faults early, and subjects whose trials take one to ten minutes, the longest
 /// first. They start first, so that no long step remains at the end.
-const LONG: [&str; 36] = [
+const LONG: [&str; 37] = [
     "interleavings",
     "unit-tests",
     "model",
+    "server-suites",
     "hostile",
     "disk_incidents",
     "replication",
