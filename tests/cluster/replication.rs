@@ -18,8 +18,8 @@ use integration_tests::{Outcome, Place, Server, Suite, note, sql};
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("replication")
-        .each("promoted_again_and_again", promoted_again_and_again)
-        .each(
+        .in_turn("promoted_again_and_again", promoted_again_and_again)
+        .in_turn(
             "a_replica_that_drops_nothing_is_noticed",
             a_replica_that_drops_nothing_is_noticed,
         )

@@ -20,17 +20,17 @@ const CACHE: u64 = 96 << 20;
 pub fn suite() -> Suite {
     Suite::new("backup")
         .each("backup_under_load", backup_under_load)
-        .each(
+        .in_turn(
             "a_cache_that_holds_back_writes_is_noticed",
             a_cache_that_holds_back_writes_is_noticed,
         )
-        .each("exported_copies_come_back", exported_copies_come_back)
-        .each(
+        .in_turn("exported_copies_come_back", exported_copies_come_back)
+        .in_turn(
             "a_cache_that_outlives_imports_is_noticed",
             a_cache_that_outlives_imports_is_noticed,
         )
-        .each("data_directory_replaced", data_directory_replaced)
-        .each(
+        .in_turn("data_directory_replaced", data_directory_replaced)
+        .in_turn(
             "a_cache_that_outlives_replacement_is_noticed",
             a_cache_that_outlives_replacement_is_noticed,
         )

@@ -19,22 +19,22 @@ const WIDTH: u32 = 1300;
 pub fn suite() -> Suite {
     Suite::new("ddl")
         .each("truncate", truncate)
-        .each("room_comes_back", room_comes_back)
+        .in_turn("room_comes_back", room_comes_back)
         .each("drop_and_create_under_the_same_name", drop_and_create)
         .each("rebuild_in_place", rebuild_in_place)
-        .each("rebuild_by_copy", rebuild_by_copy)
+        .in_turn("rebuild_by_copy", rebuild_by_copy)
         .each("rename", rename)
         .each("import_of_an_older_copy", import)
         .each("indexes", indexes)
-        .each("bulk_load", bulk_load)
+        .in_turn("bulk_load", bulk_load)
         .each("many_tables_and_few_open_files", few_open_files)
-        .each("partitions", partitions)
+        .in_turn("partitions", partitions)
         .each("temporary_tables", temporary_tables)
         .each("page_compression", page_compression)
         .each("undo_truncation", undo_truncation)
         .with(Flavour::MySql97, "general_tablespace", general_tablespace)
         .with(Flavour::MariaDb1011, "encryption", encryption)
-        .each("all_together_under_load", under_load)
+        .in_turn("all_together_under_load", under_load)
 }
 
 /// Runs `body` on a server with the plugin loaded early and expects hits; then checks everything without the plugin.

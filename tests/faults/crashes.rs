@@ -24,7 +24,7 @@ pub fn suite() -> Suite {
         .each("killed_again_and_again", killed_again_and_again)
         .each("data_disk_loses_power", data_disk_loses_power)
         .each("cache_disk_loses_power", cache_disk_loses_power)
-        .each(
+        .in_turn(
             "a_cache_that_outlives_power_loss_loses_updates",
             a_cache_that_outlives_power_loss_loses_updates,
         )

@@ -14,9 +14,9 @@ const CACHE: u64 = 24 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("damage")
-        .each("files_put_in_place_of_it", files_put_in_place_of_it)
-        .each("every_damage_is_found_out", every_damage_is_found_out)
-        .each(
+        .in_turn("files_put_in_place_of_it", files_put_in_place_of_it)
+        .in_turn("every_damage_is_found_out", every_damage_is_found_out)
+        .in_turn(
             "without_proof_every_damage_is_noticed",
             without_proof_every_damage_is_noticed,
         )

@@ -28,8 +28,8 @@ const SLOW: Duration = Duration::from_millis(10);
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("disk_incidents")
-        .each("told_on_a_real_disk", told_on_a_real_disk)
-        .each("told_on_an_emulated_disk", told_on_an_emulated_disk)
+        .in_turn("told_on_a_real_disk", told_on_a_real_disk)
+        .in_turn("told_on_an_emulated_disk", told_on_an_emulated_disk)
 }
 
 /// An incident, and how it begins and ends.

@@ -21,17 +21,17 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("faults")
-        .each("cache_file_deleted", cache_file_deleted)
-        .each("cache_file_truncated", cache_file_truncated)
-        .each("cache_file_overwritten", cache_file_overwritten)
-        .each("cache_disk_full", cache_disk_full)
-        .each("cache_disk_fails", cache_disk_fails)
-        .each(
+        .in_turn("cache_file_deleted", cache_file_deleted)
+        .in_turn("cache_file_truncated", cache_file_truncated)
+        .in_turn("cache_file_overwritten", cache_file_overwritten)
+        .in_turn("cache_disk_full", cache_disk_full)
+        .in_turn("cache_disk_fails", cache_disk_fails)
+        .in_turn(
             "cache_disk_fails_now_and_then",
             cache_disk_fails_now_and_then,
         )
-        .each("cache_disk_tears_writes", cache_disk_tears_writes)
-        .each("cache_disk_stalls", cache_disk_stalls)
+        .in_turn("cache_disk_tears_writes", cache_disk_tears_writes)
+        .in_turn("cache_disk_stalls", cache_disk_stalls)
         .with(
             Flavour::MariaDb1011,
             "cache_disk_stalls_without_a_bound",
@@ -42,15 +42,15 @@ pub fn suite() -> Suite {
             "frozen_file_system_is_told",
             frozen_file_system_is_told,
         )
-        .each("one_of_two_disks_fails", one_of_two_disks_fails)
-        .each(
+        .in_turn("one_of_two_disks_fails", one_of_two_disks_fails)
+        .in_turn(
             "only_reads_or_only_writes_fail",
             only_reads_or_only_writes_fail,
         )
-        .each("threads_are_refused", threads_are_refused)
-        .each("memory_is_refused", memory_is_refused)
-        .each("data_disk_fails", data_disk_fails)
-        .each("data_disk_fails_to_write", data_disk_fails_to_write)
+        .in_turn("threads_are_refused", threads_are_refused)
+        .in_turn("memory_is_refused", memory_is_refused)
+        .in_turn("data_disk_fails", data_disk_fails)
+        .in_turn("data_disk_fails_to_write", data_disk_fails_to_write)
 }
 
 fn ledger(server: &Server) -> anyhow::Result<Ledger> {

@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("bounds")
-        .each("few_slots_of_a_file_system", few_slots_of_a_file_system)
-        .each("few_slots_of_a_disk", few_slots_of_a_disk)
+        .in_turn("few_slots_of_a_file_system", few_slots_of_a_file_system)
+        .in_turn("few_slots_of_a_disk", few_slots_of_a_disk)
         .with(
             Flavour::MariaDb1011,
             "late_reads_are_made_together",

@@ -11,9 +11,9 @@ const MIB: u64 = 1 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("memory")
-        .each("grows_by_what_is_said", grows_by_what_is_said)
-        .each("grows_by_no_more_under_load", grows_by_no_more_under_load)
-        .each("of_a_disabled_plugin", of_a_disabled_plugin)
+        .in_turn("grows_by_what_is_said", grows_by_what_is_said)
+        .in_turn("grows_by_no_more_under_load", grows_by_no_more_under_load)
+        .in_turn("of_a_disabled_plugin", of_a_disabled_plugin)
 }
 
 /// Resident bytes once they have settled.

@@ -27,11 +27,11 @@ const PACKED: &str = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8";
 pub fn suite() -> Suite {
     Suite::new("audit")
         .each("a_foreign_write_is_noticed", a_foreign_write_is_noticed)
-        .each(
+        .in_turn(
             "a_server_without_an_audit_is_noticed",
             a_server_without_an_audit_is_noticed,
         )
-        .each(
+        .in_turn(
             "the_same_bytes_are_a_suspicion",
             the_same_bytes_are_a_suspicion,
         )
@@ -39,7 +39,7 @@ pub fn suite() -> Suite {
         .each("a_quiet_table_may_grow", a_quiet_table_may_grow)
         .each("the_servers_own_are_not", the_servers_own_are_not)
         .each("an_ordinary_month", an_ordinary_month)
-        .each(
+        .in_turn(
             "growth_that_is_not_counted_is_noticed",
             growth_that_is_not_counted_is_noticed,
         )

@@ -12,7 +12,7 @@ const CACHE: u64 = 16 << 20;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("competing").each("killed_with_a_full_cache", killed_with_a_full_cache)
+    Suite::new("competing").in_turn("killed_with_a_full_cache", killed_with_a_full_cache)
 }
 
 fn killed_with_a_full_cache(place: &Place) -> Outcome {

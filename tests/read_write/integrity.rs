@@ -15,9 +15,9 @@ pub fn suite() -> Suite {
     Suite::new("integrity")
         .all("mixed_load_and_clean_stop", mixed_load)
         .each("installed_at_run_time", installed_at_run_time)
-        .each("compressed_and_all_admitted", compressed)
+        .in_turn("compressed_and_all_admitted", compressed)
         .each("crashes", crashes)
-        .each(
+        .in_turn(
             "crash_of_a_server_with_the_plugin_then_without",
             crash_then_without,
         )

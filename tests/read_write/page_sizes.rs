@@ -11,16 +11,16 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("page_sizes")
-        .each("innodb_page_size_4k", |place| server(place, 4096))
+        .in_turn("innodb_page_size_4k", |place| server(place, 4096))
         .with(Flavour::MariaDb1011, "innodb_page_size_8k", |place| {
             server(place, 8192)
         })
         .with(Flavour::MySql97, "innodb_page_size_32k", |place| {
             server(place, 32768)
         })
-        .each("innodb_page_size_64k", |place| server(place, 65536))
+        .in_turn("innodb_page_size_64k", |place| server(place, 65536))
         .each("compressed_tables", compressed_tables)
-        .each("cached_compressed", cached_compressed)
+        .in_turn("cached_compressed", cached_compressed)
 }
 
 fn server(place: &Place, page: u32) -> Outcome {

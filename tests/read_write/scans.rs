@@ -29,8 +29,8 @@ const MOST_LOST: f64 = 2.0;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("scans")
-        .each("a_hot_set_stays", a_hot_set_stays)
-        .each("read_ahead_is_answered", read_ahead_is_answered)
+        .in_turn("a_hot_set_stays", a_hot_set_stays)
+        .in_turn("read_ahead_is_answered", read_ahead_is_answered)
 }
 
 /// Large enough for the whole table that is read ahead.

@@ -14,7 +14,7 @@ const CACHE: u64 = 64 << 20;
 pub fn suite() -> Suite {
     Suite::new("verify")
         .each("nothing_differs_under_load", nothing_differs_under_load)
-        .each("nothing_differs_compressed", nothing_differs_compressed)
+        .in_turn("nothing_differs_compressed", nothing_differs_compressed)
         // MySQL stops at the first stale page that it reads, before this test could find it.
         .with(
             Flavour::MariaDb1011,

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("changed_paths").each("former_files_are_removed", former_files_are_removed)
+    Suite::new("changed_paths").in_turn("former_files_are_removed", former_files_are_removed)
 }
 
 fn serves(server: &Server) -> Outcome {

@@ -29,14 +29,14 @@ const NOT_USED: &str = "what was cached before the machine's restart or the remo
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("image")
-        .each("the_machine_restarts", the_machine_restarts)
-        .each("damaged", damaged)
-        .each("other_runs", other_runs)
-        .each("whoever_does_not_use_it", whoever_does_not_use_it)
-        .each("a_disk_without_room", a_disk_without_room)
-        .each("a_disk_that_fails", a_disk_that_fails)
-        .each("a_disk_that_hangs", a_disk_that_hangs)
-        .each("killed_at_its_end", killed_at_its_end)
+        .in_turn("the_machine_restarts", the_machine_restarts)
+        .in_turn("damaged", damaged)
+        .in_turn("other_runs", other_runs)
+        .in_turn("whoever_does_not_use_it", whoever_does_not_use_it)
+        .in_turn("a_disk_without_room", a_disk_without_room)
+        .in_turn("a_disk_that_fails", a_disk_that_fails)
+        .in_turn("a_disk_that_hangs", a_disk_that_hangs)
+        .in_turn("killed_at_its_end", killed_at_its_end)
 }
 
 /// A host whose boots are numbered.

@@ -19,7 +19,7 @@ const ALARM: &str = "older than the cache";
 pub fn suite() -> Suite {
     Suite::new("tripwire")
         .each("older_directory_that_is_believed_is_noticed", believed)
-        .each("older_directory_is_no_alarm", not_believed)
+        .in_turn("older_directory_is_no_alarm", not_believed)
 }
 
 /// An older version replaces the data directory, with the same inodes; then the server starts with `rules`.

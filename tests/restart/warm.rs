@@ -13,7 +13,7 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm")
-        .each("installed_at_run_time", installed_at_run_time)
+        .in_turn("installed_at_run_time", installed_at_run_time)
         .each("stopped_and_killed", stopped_and_killed)
         .each("a_crash_soon_after", a_crash_soon_after)
 }

@@ -26,21 +26,21 @@ const CHANGED: &str = "it was changed while the server was down";
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_events")
-        .each("files_touched", files_touched)
+        .in_turn("files_touched", files_touched)
         .each("rejected_files_are_loaded", rejected_files_are_loaded)
-        .each(
+        .in_turn(
             "a_server_that_believes_everything_is_noticed",
             a_server_that_believes_everything_is_noticed,
         )
         .each("another_server", another_server)
         .each("other_runs", other_runs)
-        .each("cache_disk_absent", cache_disk_absent)
-        .each("other_settings", other_settings)
+        .in_turn("cache_disk_absent", cache_disk_absent)
+        .in_turn("other_settings", other_settings)
         .each("killed_under_load", killed_under_load)
-        .each("a_second_server", a_second_server)
-        .each("mounted_anew", mounted_anew)
-        .each("data_without_change_stamps", data_without_change_stamps)
-        .each("cache_disk_hangs", cache_disk_hangs)
+        .in_turn("a_second_server", a_second_server)
+        .in_turn("mounted_anew", mounted_anew)
+        .in_turn("data_without_change_stamps", data_without_change_stamps)
+        .in_turn("cache_disk_hangs", cache_disk_hangs)
 }
 
 /// Options by which pages of rejected files are not loaded in the background.

@@ -13,11 +13,11 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_gaps")
-        .each("not_switched_on_in_between", not_switched_on_in_between)
+        .in_turn("not_switched_on_in_between", not_switched_on_in_between)
         .each("uninstalled_and_installed", uninstalled_and_installed)
         .each("after_a_disk_that_hung", after_a_disk_that_hung)
-        .each("another_size_is_said", another_size_is_said)
-        .each(
+        .in_turn("another_size_is_said", another_size_is_said)
+        .in_turn(
             "pages_of_a_killed_server_count",
             pages_of_a_killed_server_count,
         )

@@ -21,10 +21,10 @@ const NOT_KEPT: &str = "will be empty after a restart";
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_memory")
-        .each("the_cache_file", the_cache_file)
-        .each("damaged", damaged)
-        .each("not_ours", not_ours)
-        .each("no_place_to_keep_it", no_place_to_keep_it)
+        .in_turn("the_cache_file", the_cache_file)
+        .in_turn("damaged", damaged)
+        .in_turn("not_ours", not_ours)
+        .in_turn("no_place_to_keep_it", no_place_to_keep_it)
 }
 
 fn options(place: &Place) -> anyhow::Result<Options> {

@@ -13,9 +13,13 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_modes")
-        .each("killed_while_bypassed", killed_while_bypassed)
+        .in_turn("killed_while_bypassed", killed_while_bypassed)
         .each("killed_in_each_mode", killed_in_each_mode)
-        .each("loaded_late_and_then_early", loaded_late_and_then_early)
+        .in_turn(
+            "killed_in_each_mode_of_the_extension",
+            killed_in_each_mode_of_the_extension,
+        )
+        .in_turn("loaded_late_and_then_early", loaded_late_and_then_early)
 }
 
 fn options(place: &Place, more: &[&str]) -> anyhow::Result<Options> {
@@ -26,24 +30,33 @@ fn options(place: &Place, more: &[&str]) -> anyhow::Result<Options> {
 }
 
 fn killed_in_each_mode(place: &Place) -> Outcome {
-    let mut random = fastrand::Rng::new();
-    let seed = random.get_seed();
-    let of_one: &[&[&str]] = if place.is_mysql() {
-        &[&["--innodb-doublewrite=DETECT_AND_RECOVER"]]
+    let of_one = if place.is_mysql() {
+        "--innodb-doublewrite=DETECT_AND_RECOVER"
     } else {
-        &[&["--innodb-log-file-mmap=OFF"]]
+        "--innodb-log-file-mmap=OFF"
     };
-    let modes: Vec<&[&str]> = [
-        &["--bpe-compression=lz4", "--bpe-instances=3"][..],
+    let modes: [&[&str]; 5] = [
         &["--innodb-use-native-aio=OFF"],
         &["--innodb-flush-method=fsync"],
         &["--innodb-flush-method=O_DIRECT_NO_FSYNC"],
         &["--innodb-doublewrite=OFF", "--innodb-flush-neighbors=0"],
+        &[of_one],
+    ];
+    killed_in(place, &modes)
+}
+
+fn killed_in_each_mode_of_the_extension(place: &Place) -> Outcome {
+    let modes: [&[&str]; 2] = [
+        &["--bpe-compression=lz4", "--bpe-instances=3"],
         &["--bpe-bypass-timeout=3600"],
-    ]
-    .into_iter()
-    .chain(of_one.iter().copied())
-    .collect();
+    ];
+    killed_in(place, &modes)
+}
+
+/// Each mode is the options of a server, which is killed twice.
+fn killed_in(place: &Place, modes: &[&[&str]]) -> Outcome {
+    let mut random = fastrand::Rng::new();
+    let seed = random.get_seed();
     let server = place.start(options(place, &[])?)?;
     let ledger = Ledger::small(&server)?;
     server.stop()?;

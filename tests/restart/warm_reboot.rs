@@ -27,7 +27,7 @@ const NO_PROOF: &str = "InnoDB has run without the plugin since";
 pub fn suite() -> Suite {
     Suite::new("warm_reboot")
         .each("stopped", stopped)
-        .each("killed", killed)
+        .in_turn("killed", killed)
         .each("another_server", another_server)
         .each("another_server_and_times_put_back", times_put_back)
         .with(
@@ -35,8 +35,8 @@ pub fn suite() -> Suite {
             "without_the_fence_it_is_noticed",
             without_the_fence,
         )
-        .each("files_replaced", files_replaced)
-        .each("an_older_image", an_older_image)
+        .in_turn("files_replaced", files_replaced)
+        .in_turn("an_older_image", an_older_image)
         .each("a_log_elsewhere", a_log_elsewhere)
 }
 

@@ -17,8 +17,8 @@ const CACHE: u64 = 64 << 20;
 pub fn suite() -> Suite {
     Suite::new("bad_input")
         .each("nothing_set", nothing_set)
-        .each("path_missing", path_missing)
-        .each("path_not_writable", path_not_writable)
+        .in_turn("path_missing", path_missing)
+        .in_turn("path_not_writable", path_not_writable)
         .with(
             Flavour::MariaDb1011,
             "path_of_another_user",
@@ -29,19 +29,19 @@ pub fn suite() -> Suite {
             "any_user_of_group_0",
             any_user_of_group_0,
         )
-        .each("directory_without_room", directory_without_room)
-        .each("links", links)
-        .each("files_that_are_not_ours", files_that_are_not_ours)
-        .each("two_servers", two_servers)
+        .in_turn("directory_without_room", directory_without_room)
+        .in_turn("links", links)
+        .in_turn("files_that_are_not_ours", files_that_are_not_ours)
+        .in_turn("two_servers", two_servers)
         .each("on_the_data_disk", on_the_data_disk)
-        .each("without_direct_io", without_direct_io)
+        .in_turn("without_direct_io", without_direct_io)
         .each("sizes", sizes)
         .each("values", values)
         .each("options_of_before", options_of_before)
         .each("install_twice", install_twice)
         .each("uninstall_under_load", uninstall_under_load)
-        .each("bad_path_at_the_start", bad_path_at_the_start)
-        .each("no_room_at_the_start", no_room_at_the_start)
+        .in_turn("bad_path_at_the_start", bad_path_at_the_start)
+        .in_turn("no_room_at_the_start", no_room_at_the_start)
         .with(Flavour::MariaDb1011, "imports_missing", imports_missing)
 }
 

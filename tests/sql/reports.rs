@@ -34,7 +34,7 @@ pub fn suite() -> Suite {
         .each("the_global_value_stays_empty", global)
         .each("routines_use_their_definers_privilege", routines)
         .each("status_counters_need_no_privilege", counters)
-        .each("fingerprints_do_not_give_keys_back", fingerprints)
+        .in_turn("fingerprints_do_not_give_keys_back", fingerprints)
 }
 
 /// A server with the function, the views, a table, and the account `weak`, which may only read the views.

@@ -35,8 +35,8 @@ const PRIVILEGED: [&str; 17] = [
 pub fn suite() -> Suite {
     Suite::new("rights")
         .all("work_needs_the_right_to_set_global", right_to_set_global)
-        .each("clients_that_are_gone_leave_nothing", forgotten)
-        .each("administrators_end_the_work_of_others", ended_by_others)
+        .in_turn("clients_that_are_gone_leave_nothing", forgotten)
+        .in_turn("administrators_end_the_work_of_others", ended_by_others)
 }
 
 fn started(place: &Place) -> anyhow::Result<Server> {

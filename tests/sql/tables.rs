@@ -20,10 +20,10 @@ const WIDTH: u32 = 1800;
 pub fn suite() -> Suite {
     Suite::new("tables")
         .each("excluded_at_once", excluded_at_once)
-        .each("rules_of_an_option_file", rules_of_an_option_file)
-        .each("limit_and_preference", limit_and_preference)
+        .in_turn("rules_of_an_option_file", rules_of_an_option_file)
+        .in_turn("limit_and_preference", limit_and_preference)
         .each("bad_rules_are_refused", bad_rules_are_refused)
-        .each("a_library_without_the_rules_is_noticed", without_the_rules)
+        .in_turn("a_library_without_the_rules_is_noticed", without_the_rules)
 }
 
 /// A server, and a connection for statements and reports.

@@ -20,14 +20,14 @@ pub fn suite() -> Suite {
         .all("status", status)
         .all("reports", reported)
         .all("reports_without_a_function", reported_by_variable)
-        .each("one_bad_path_of_several", one_bad_path_of_several)
-        .each("a_small_disk_beside_a_large_one", small_beside_large)
+        .in_turn("one_bad_path_of_several", one_bad_path_of_several)
+        .in_turn("a_small_disk_beside_a_large_one", small_beside_large)
         .all("size_in_percent", size_in_percent)
-        .each("daily_write_limit", daily_write_limit)
+        .in_turn("daily_write_limit", daily_write_limit)
         .each("several_in_one_statement", several_in_one_statement)
         .each("changed_under_load", changed_under_load)
-        .each("off_stays_off", off_stays_off)
-        .each("on_and_off_by_several_sessions", several_sessions)
+        .in_turn("off_stays_off", off_stays_off)
+        .in_turn("on_and_off_by_several_sessions", several_sessions)
 }
 
 fn listed_with_defaults(place: &Place) -> Outcome {

@@ -16,18 +16,18 @@ const ROWS: u32 = 24_000;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("bypass")
-        .all(
+        .each(
             "contents_stay_and_writes_drop",
             contents_stay_and_writes_drop,
         )
-        .each("refill_keeps_what_is_written", refill_keeps_what_is_written)
-        .each("ends_by_itself", ends_by_itself)
+        .in_turn("refill_keeps_what_is_written", refill_keeps_what_is_written)
+        .in_turn("ends_by_itself", ends_by_itself)
         .each("set_in_the_configuration", set_in_the_configuration)
-        .each("off_and_on_while_bypassed", off_and_on_while_bypassed)
-        .each("recorded_while_bypassed", recorded_while_bypassed)
-        .each("killed_while_bypassed", killed_while_bypassed)
+        .in_turn("off_and_on_while_bypassed", off_and_on_while_bypassed)
+        .in_turn("recorded_while_bypassed", recorded_while_bypassed)
+        .in_turn("killed_while_bypassed", killed_while_bypassed)
         .each("bad_values", bad_values)
-        .each("a_control_group_is_read_in_both_modes", control_group)
+        .in_turn("a_control_group_is_read_in_both_modes", control_group)
         .each("switched_at_random_under_load", switched_at_random)
 }
 

@@ -17,7 +17,7 @@ pub fn suite() -> Suite {
             "installed_on_a_running_server",
             installed_on_a_running_server,
         )
-        .each(
+        .in_turn(
             "tried_again_while_a_client_builds",
             tried_again_while_a_client_builds,
         )
@@ -26,7 +26,7 @@ pub fn suite() -> Suite {
             asked_for_before_it_is_set_up,
         )
         .each("loaded_from_the_plugin_table", loaded_from_the_plugin_table)
-        .each(
+        .in_turn(
             "installed_on_a_server_that_libaio_serves",
             installed_with_libaio,
         )
@@ -34,7 +34,7 @@ pub fn suite() -> Suite {
             "without_native_asynchronous_io",
             without_native_asynchronous_io,
         )
-        .each("several_devices", several_devices)
+        .in_turn("several_devices", several_devices)
         .with(
             integration_tests::Flavour::MariaDb1011,
             "a_server_that_changed_its_user",

@@ -36,7 +36,7 @@ const REFUSALS: [&str; 7] = [
 pub fn suite() -> Suite {
     Suite::new("sessions")
         .each("a_setting_just_before_on", a_setting_just_before_on)
-        .each(
+        .in_turn(
             "a_setting_between_check_and_assignment",
             a_setting_between_check_and_assignment,
         )
@@ -45,7 +45,7 @@ pub fn suite() -> Suite {
             installed_anew_while_the_controller_hangs,
         )
         .each("at_once_at_random", at_once_at_random)
-        .each(
+        .in_turn(
             "at_once_at_random_on_a_bad_disk",
             at_once_at_random_on_a_bad_disk,
         )

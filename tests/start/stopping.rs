@@ -18,7 +18,7 @@ pub fn suite() -> Suite {
             with_much_to_flush_at_run_time,
         )
         .each("by_signal", by_signal)
-        .each("threads_and_files", threads_and_files)
+        .in_turn("threads_and_files", threads_and_files)
         .each("nothing_that_is_not_to_stay", nothing_that_is_not_to_stay)
 }
 

@@ -32,8 +32,8 @@ pub fn suite() -> Suite {
             ten_times_at_run_time,
         )
         .each("equal_checksums_with_and_without", equal_checksums)
-        .each("hundred_times_in_a_row", hundred_times)
-        .each(
+        .in_turn("hundred_times_in_a_row", hundred_times)
+        .in_turn(
             "switched_off_removes_contents",
             switched_off_removes_contents,
         )

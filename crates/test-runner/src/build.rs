@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::pool;
 use crate::report::Report;
 use crate::steps::{self, Load, Step, cargo};
+use crate::trials::Trial;
 
 /// A program built by cargo.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub struct Program {
     /// Directory of its manifest, the working directory of its tests.
     pub folder: PathBuf,
     /// Trials that a program of `integration_tests::harness` lists. Programs of libtest have none.
-    pub trials: Vec<String>,
+    pub trials: Vec<Trial>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +173,7 @@ impl Program {
     }
 
     /// Lists the trials of a test program.
-    fn list(&self) -> anyhow::Result<Vec<String>> {
+    fn list(&self) -> anyhow::Result<Vec<Trial>> {
         let output = Command::new(&self.path)
             .arg("--list")
             .current_dir(&self.folder)
@@ -190,7 +191,7 @@ impl Program {
             .lines()
             .filter_map(|line| line.strip_suffix(": test"))
             .filter(|name| name.contains("::"))
-            .map(String::from)
+            .map(Trial::of)
             .collect())
     }
 }

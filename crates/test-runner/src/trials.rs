@@ -23,24 +23,33 @@ pub enum Choice {
 /// Servers of most subjects' trials, alternating.
 const SERVERS: [&str; 2] = ["mariadb-10.11", "mysql-9.7"];
 
-/// Subjects about the extension itself: the server is only the load. The full tier runs each of their trials on one
-/// server, the next time on the other.
-const ON_ONE_SERVER: [&str; 14] = [
-    "image",
-    "warm_memory",
-    "compare",
-    "disk_incidents",
-    "hostile",
-    "faults",
-    "bounds",
-    "damage",
-    "memory",
-    "competing",
-    "recording",
-    "record",
-    "scans",
-    "command",
-];
+/// How `--list` begins the line of a trial of which the full tier runs one of two servers, the next time the other.
+const IN_TURN: &str = "[in turn] ";
+
+/// A trial, as its program lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// `subject::server::...`
+    pub name: String,
+    in_turn: bool,
+}
+
+impl Trial {
+    pub fn of(listed: &str) -> Trial {
+        let name = listed.strip_prefix(IN_TURN);
+        Trial {
+            name: name.unwrap_or(listed).to_owned(),
+            in_turn: name.is_some(),
+        }
+    }
+
+    /// Whether its server is the one of this turn.
+    fn is_in_turn(&self, turn: u64) -> bool {
+        let name = Name::of(&self.name);
+        let server = SERVERS[((name.number() / 6 + turn) % 2) as usize];
+        !self.in_turn || name.server == Some(server)
+    }
+}
 
 /// Subjects of the full tier only: they take minutes, several servers or a browser.
 const FULL_ONLY: [&str; 8] = [
@@ -110,60 +119,51 @@ impl Choice {
     }
 
     /// The selected trials of a program, in its order.
-    fn takes_of<'a>(&self, trials: &'a [String]) -> Vec<&'a String> {
+    fn takes_of<'a>(&self, trials: &'a [Trial]) -> Vec<&'a Trial> {
         match self {
             Choice::One { turn } => first_of_each_subject(trials, *turn),
             Choice::Sixth { turn, all_canaries } => {
                 let first = first_of_each_subject(trials, *turn);
-                let takes = |full: &String| {
-                    let name = Name::of(full);
-                    let is_of_the_sixth =
-                        name.number() % 6 == turn % 6 && self.is_on_this_server(&name, turn / 6);
-                    first.contains(&full) || is_of_the_sixth || *all_canaries && is_canary(full)
+                let takes = |trial: &Trial| {
+                    let is_of_the_sixth = Name::of(&trial.name).number() % 6 == turn % 6;
+                    let is_taken = is_of_the_sixth || *all_canaries && is_canary(&trial.name);
+                    first.contains(&trial) || is_taken && trial.is_in_turn(turn / 6)
                 };
-                trials.iter().filter(|full| takes(full)).collect()
+                trials.iter().filter(|trial| takes(trial)).collect()
             }
             Choice::All { turn } => trials
                 .iter()
-                .filter(|full| self.is_on_this_server(&Name::of(full), *turn))
+                .filter(|trial| trial.is_in_turn(*turn))
                 .collect(),
             Choice::Subjects(subjects) => trials
                 .iter()
-                .filter(|full| {
+                .filter(|trial| {
                     subjects
                         .iter()
-                        .any(|subject| subject == Name::of(full).subject)
+                        .any(|subject| subject == Name::of(&trial.name).subject)
                 })
                 .collect(),
         }
     }
-
-    fn is_on_this_server(&self, name: &Name<'_>, turn: u64) -> bool {
-        let Some(server) = name.server.filter(|server| SERVERS.contains(server)) else {
-            return true;
-        };
-        let chosen = SERVERS[((name.number() / 6 + turn) % 2) as usize];
-        !ON_ONE_SERVER.contains(&name.subject) || server == chosen
-    }
 }
 
 /// The first trial of each subject, on the server whose turn it is if the trial exists for that.
-fn first_of_each_subject(trials: &[String], turn: u64) -> Vec<&String> {
-    let mut chosen: Vec<&String> = Vec::new();
-    for full in trials {
-        let name = Name::of(full);
+fn first_of_each_subject(trials: &[Trial], turn: u64) -> Vec<&Trial> {
+    let mut chosen: Vec<&Trial> = Vec::new();
+    for trial in trials {
+        let name = Name::of(&trial.name);
         let is_chosen = chosen
             .iter()
-            .any(|other| Name::of(other).subject == name.subject);
+            .any(|other| Name::of(&other.name).subject == name.subject);
         if is_chosen || FULL_ONLY.contains(&name.subject) {
             continue;
         }
         let in_turn = trials.iter().find(|other| {
-            let other = Name::of(other);
+            let other = Name::of(&other.name);
             (other.subject, other.rest) == (name.subject, name.rest)
                 && other.server == Some(SERVERS[(turn % 2) as usize])
         });
-        chosen.push(in_turn.unwrap_or(full));
+        chosen.push(in_turn.unwrap_or(trial));
     }
     chosen
 }
@@ -173,19 +173,21 @@ pub fn chosen(programs: &Programs, choice: &Choice) -> Vec<Step> {
     let mut steps = Vec::new();
     for program in programs.tests() {
         for trial in choice.takes_of(&program.trials) {
-            let arguments = ["--exact", trial, "--test-threads", "1"];
+            let arguments = ["--exact", &trial.name, "--test-threads", "1"];
             // The share of reads that a cache answers falls when its server has no processor. The flood takes both processors,
             // and the documented times of answers are compared.
-            let name = Name::of(trial);
+            let name = Name::of(&trial.name);
             let load = match (name.subject, name.rest) {
                 ("file_systems", _) | ("console", "checks_are_answered_beside_a_flood") => {
                     Load::Alone
                 }
                 _ => Load::Third,
             };
-            let step = programs.step(program, trial.clone(), &arguments).load(load);
+            let step = programs
+                .step(program, trial.name.clone(), &arguments)
+                .load(load);
             steps.push(Step {
-                is_canary: is_canary(trial),
+                is_canary: is_canary(&trial.name),
                 ..step
             });
         }
@@ -197,8 +199,9 @@ pub fn chosen(programs: &Programs, choice: &Choice) -> Vec<Step> {
 mod tests {
     use super::*;
 
-    fn listed() -> Vec<String> {
-        let mut names = Vec::new();
+    /// Trials of `ddl` on both servers, of `faults` on one in turn, and some that exist once.
+    fn listed() -> Vec<Trial> {
+        let mut lines = Vec::new();
         for name in [
             "truncate",
             "rename",
@@ -207,74 +210,90 @@ mod tests {
             "a_stale_page_is_noticed",
         ] {
             for server in SERVERS {
-                names.push(format!("ddl::{server}::{name}"));
-                names.push(format!("faults::{server}::{name}"));
+                lines.push(format!("ddl::{server}::{name}"));
+                lines.push(format!("[in turn] faults::{server}::{name}"));
             }
         }
-        names.push("ddl::without_a_server".into());
-        names
+        lines.push("ddl::without_a_server".into());
+        lines.push("faults::mariadb-10.11::frozen".into());
+        lines.iter().map(|line| Trial::of(line)).collect()
+    }
+
+    fn names<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Vec<&'a str> {
+        trials
+            .into_iter()
+            .map(|trial| trial.name.as_str())
+            .collect()
     }
 
     #[test]
     fn one_trial_of_each_subject_on_the_servers_in_turn() {
-        let names = listed();
+        let trials = listed();
         for (turn, server) in [(0, "mariadb-10.11"), (1, "mysql-9.7"), (2, "mariadb-10.11")] {
-            let chosen = Choice::One { turn }.takes_of(&names);
+            let chosen = Choice::One { turn }.takes_of(&trials);
             let expected = [
                 format!("ddl::{server}::truncate"),
                 format!("faults::{server}::truncate"),
             ];
-            assert_eq!(chosen, expected.iter().collect::<Vec<_>>());
+            assert_eq!(names(chosen), expected);
         }
     }
 
     #[test]
     fn six_turns_in_a_row_run_every_trial_that_the_full_tier_runs() {
-        let names = listed();
-        let seen: Vec<&String> = (12..18)
+        let trials = listed();
+        let seen: Vec<&Trial> = (12..18)
             .flat_map(|turn| {
                 Choice::Sixth {
                     turn,
                     all_canaries: false,
                 }
-                .takes_of(&names)
+                .takes_of(&trials)
             })
             .collect();
         let all = Choice::All { turn: 2 };
-        for name in all.takes_of(&names) {
-            assert!(seen.contains(&name), "{name}");
+        for trial in all.takes_of(&trials) {
+            assert!(seen.contains(&trial), "{}", trial.name);
         }
     }
 
     #[test]
-    fn server_independent_trials_alternate_between_servers() {
-        let names = listed();
-        let of = |turn| -> Vec<String> {
-            let all = Choice::All { turn }.takes_of(&names);
-            all.into_iter()
-                .filter(|name| name.starts_with("faults"))
-                .cloned()
-                .collect()
-        };
-        let (once, again) = (of(7), of(8));
-        assert_eq!((once.len(), again.len()), (5, 5));
-        assert!(once.iter().all(|name| !again.contains(name)));
+    fn trials_in_turn_alternate_between_servers_and_all_others_run_always() {
+        let trials = listed();
+        let (once, again) = (
+            Choice::All { turn: 7 }.takes_of(&trials),
+            Choice::All { turn: 8 }.takes_of(&trials),
+        );
+        // Ten of `ddl`, five of ten in turn, and the two that exist once.
+        assert_eq!((once.len(), again.len()), (17, 17));
+        for trial in &trials {
+            let runs = [&once, &again].map(|chosen| chosen.contains(&trial));
+            let expected = if trial.in_turn { 1 } else { 2 };
+            assert_eq!(
+                runs.iter().filter(|runs| **runs).count(),
+                expected,
+                "{}",
+                trial.name
+            );
+        }
     }
 
     #[test]
     fn canaries_run_when_coherence_changed() {
-        let names = listed();
+        let trials = listed();
         for turn in 0..6 {
-            let chosen = Choice::Sixth {
+            let sixth = Choice::Sixth {
                 turn,
                 all_canaries: true,
-            }
-            .takes_of(&names);
+            };
+            let chosen = names(sixth.takes_of(&trials));
+            let runs = |subject: &str, server: &str| {
+                chosen.contains(&format!("{subject}::{server}::a_stale_page_is_noticed").as_str())
+            };
+            assert!(SERVERS.iter().all(|server| runs("ddl", server)), "{turn}");
             assert!(
-                names
-                    .iter()
-                    .filter(|name| is_canary(name))
-                    .all(|name| chosen.contains(&name))
+                SERVERS.iter().any(|server| runs("faults", server)),
+                "{turn}"
             );
         }
     }

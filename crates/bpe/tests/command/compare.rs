@@ -31,10 +31,10 @@ const SOON: Duration = Duration::from_secs(60);
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("compare")
-        .each("finds_what_there_is_to_find", finds)
-        .each("leaves_the_server_serving", leaves_the_server_serving)
-        .each("refuses_what_cannot_be_compared", refuses)
-        .each("the_console_compares", the_console_compares)
+        .in_turn("finds_what_there_is_to_find", finds)
+        .in_turn("leaves_the_server_serving", leaves_the_server_serving)
+        .in_turn("refuses_what_cannot_be_compared", refuses)
+        .in_turn("the_console_compares", the_console_compares)
 }
 
 fn start_as(server: &Server, user: &str, arguments: &[&str]) -> anyhow::Result<Child> {

@@ -26,12 +26,12 @@ pub fn suite() -> Suite {
             "links_of_others_are_refused",
             links_of_others_are_refused,
         )
-        .each(
+        .in_turn(
             "option_file_of_another_hand_stays",
             option_file_of_another_hand_stays,
         )
-        .each("values_hold_no_line", values_hold_no_line)
-        .each(
+        .in_turn("values_hold_no_line", values_hold_no_line)
+        .in_turn(
             "wrong_answers_end_in_words",
             super::rogue::wrong_answers_end_in_words,
         )

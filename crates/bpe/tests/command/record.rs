@@ -16,12 +16,12 @@ const ROWS: u32 = 20_000;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("record")
-        .each("writes_a_trace", writes_a_trace)
-        .each("says_what_is_missing", says_what_is_missing)
-        .each("survives_the_servers_end", survives_the_servers_end)
-        .each("takes_the_right_to_set", takes_the_right_to_set)
-        .each("killed_it_leaves_nothing_armed", killed)
-        .all("by_configuration_alone", by_configuration_alone)
+        .in_turn("writes_a_trace", writes_a_trace)
+        .in_turn("says_what_is_missing", says_what_is_missing)
+        .in_turn("survives_the_servers_end", survives_the_servers_end)
+        .in_turn("takes_the_right_to_set", takes_the_right_to_set)
+        .in_turn("killed_it_leaves_nothing_armed", killed)
+        .in_turn("by_configuration_alone", by_configuration_alone)
 }
 
 fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {

@@ -17,7 +17,7 @@ const PAGE: usize = 16384;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("verify_command").each("a_damaged_sector_is_told_and_saved", damaged_sector)
+    Suite::new("verify_command").in_turn("a_damaged_sector_is_told_and_saved", damaged_sector)
 }
 
 fn verify(

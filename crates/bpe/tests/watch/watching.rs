@@ -16,7 +16,7 @@ const CACHE: u64 = 64 << 20;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("watching").each("figures_and_sentences", figures_and_sentences)
+    Suite::new("watching").in_turn("figures_and_sentences", figures_and_sentences)
 }
 
 /// Runs the command, which must exit with `code`; returns its standard output, or standard error if that is empty.
