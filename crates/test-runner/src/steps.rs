@@ -319,7 +319,7 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
 
 /// Steps that compile, unit tests, which find faults early, and subjects whose trials take one to ten minutes, the longest
 /// first. They start first, so that no long step remains at the end.
-const LONG: [&str; 37] = [
+const LONG: [&str; 38] = [
     "interleavings",
     "unit-tests",
     "model",
@@ -344,6 +344,7 @@ const LONG: [&str; 37] = [
     "warm_late",
     "switching",
     "ddl",
+    "backup",
     "page_sizes",
     "cluster",
     "life",
