@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use integration_tests::ledger::Ledger;
-use integration_tests::{Flavour, Outcome, Place, Suite, note};
+use integration_tests::{Flavour, Outcome, Place, Suite, note, stuck};
 
 const CACHE: u64 = 128 << 20;
 
@@ -30,9 +29,10 @@ fn mixed_load(place: &Place, rules: &str) -> Outcome {
 
 fn writes(place: &Place) -> Outcome {
     // The audit may find the stale pages first; it would switch the extension off, and the load would test nothing.
-    let error = mixed_load(place, "writes,audit")
-        .err()
-        .context("the load did not notice that writes drop nothing")?;
+    let error = stuck::noticed(
+        mixed_load(place, "writes,audit"),
+        "the load did not notice that writes drop nothing",
+    )?;
     note(format!("noticed: {}", first_line(&error)));
     Ok(())
 }

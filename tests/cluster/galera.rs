@@ -8,7 +8,7 @@ use integration_tests::cluster::expect_the_same;
 use integration_tests::cluster::galera::{Cluster, NODES};
 use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
-use integration_tests::{Flavour, Outcome, Place, Suite, note, sql};
+use integration_tests::{Flavour, Outcome, Place, Suite, note, sql, stuck};
 
 /// Duration of the load on the other nodes while a node joins. The node catches up within it, however busy the machine is.
 const BESIDE: Duration = Duration::from_secs(10);
@@ -110,9 +110,10 @@ fn nodes_come_and_go(place: &Place) -> Outcome {
 
 /// A node whose library does not drop written pages has rows that the other nodes do not have.
 fn a_node_that_drops_nothing_is_noticed(place: &Place) -> Outcome {
-    let error = run_a_cluster(place, Some("writes"))
-        .err()
-        .context("a node did not drop what was written, and nothing was wrong")?;
+    let error = stuck::noticed(
+        run_a_cluster(place, Some("writes")),
+        "a node did not drop what was written, and nothing was wrong",
+    )?;
     let text = format!("{error:#}");
     ensure!(!text.contains("skipped"), "{text}");
     note(format!(

@@ -13,7 +13,7 @@ use integration_tests::cluster::replicas::{
 };
 use integration_tests::ledger::Ledger;
 use integration_tests::verification::{self, Compared};
-use integration_tests::{Outcome, Place, Server, Suite, note, sql};
+use integration_tests::{Outcome, Place, Server, Suite, note, sql, stuck};
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
@@ -150,9 +150,10 @@ fn promoted_again_and_again(place: &Place) -> Outcome {
 
 /// A replica whose library does not drop written pages has rows that its primary does not have.
 fn a_replica_that_drops_nothing_is_noticed(place: &Place) -> Outcome {
-    let error = fail_over(place, Some("writes"), 1)
-        .err()
-        .context("the replica did not drop what was written, and nothing was wrong")?;
+    let error = stuck::noticed(
+        fail_over(place, Some("writes"), 1),
+        "the replica did not drop what was written, and nothing was wrong",
+    )?;
     let text = format!("{error:#}");
     note(format!(
         "noticed: {}",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::cached_pages::{self, Damage};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, verification};
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, stuck, verification};
 
 const CACHE: u64 = 24 << 20;
 
@@ -110,9 +110,8 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
             verification::check_tables(&server).map(|_| ())
         });
         server.kill();
-        let error = outcome
-            .err()
-            .with_context(|| format!("{how:?} was not noticed"))?;
+        let error =
+            stuck::noticed(outcome, "it was not noticed").with_context(|| format!("{how:?}"))?;
         let text = format!("{error:#}");
         note(format!(
             "{how:?}, noticed: {}",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::mysql::Conn;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::{Outcome, Place, Server, Suite, note, sql, trace};
+use integration_tests::{Outcome, Place, Server, Suite, note, sql, stuck, trace};
 use serde_json::Value;
 
 /// Larger than the data: cached pages stay cached.
@@ -242,9 +242,8 @@ fn expect_rules(place: &Place, options: integration_tests::Options) -> Outcome {
 
 fn without_the_rules(place: &Place) -> Outcome {
     for rule in ["exclude", "exclude-keeps"] {
-        let error = expect_rules(place, place.canary(CACHE, rule)?)
-            .err()
-            .with_context(|| format!("nothing was noticed without {rule}"))?;
+        let seen = expect_rules(place, place.canary(CACHE, rule)?);
+        let error = stuck::noticed(seen, "nothing was noticed").context(rule)?;
         note(format!("noticed without {rule}: {error:#}"));
         place.initialise_again(&[])?;
     }

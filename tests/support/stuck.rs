@@ -6,6 +6,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use anyhow::Context;
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
@@ -34,6 +35,22 @@ pub fn is_timeout(error: &mysql::Error) -> bool {
         _ => None,
     };
     below.is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// The damage that a load noticed on a server with a rule left out. A missing answer is no damage: a busy machine has them too.
+///
+/// # Errors
+/// The load noticed nothing (`unnoticed` says so), or a statement had no answer in time.
+pub fn noticed(load: anyhow::Result<()>, unnoticed: &'static str) -> anyhow::Result<anyhow::Error> {
+    let error = load.err().context(unnoticed)?;
+    let timed_out = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref())
+        .any(is_timeout);
+    if timed_out {
+        return Err(error.context("a missing answer proves nothing"));
+    }
+    Ok(error)
 }
 
 /// The statements in progress, and the stacks of the server's threads; those in the plugin come first.
