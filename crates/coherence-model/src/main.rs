@@ -98,12 +98,9 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         .prefix("coherence-")
         .tempdir_in(&parent)
         .with_context(|| format!("no folder for the files in '{}'", parent.display()))?;
-    // Half of the processor time goes into the preallocated caches if they are in shared memory.
-    let disk = std::env::temp_dir();
-    let cache = options.cache.as_deref().or(options.folder.as_deref());
     let cache = tempfile::Builder::new()
         .prefix("coherence-")
-        .tempdir_in(cache.unwrap_or(&disk))
+        .tempdir_in(options.cache.as_deref().unwrap_or(&parent))
         .context("no folder for the cache")?;
     // Absolute, because names are compared with the kernel's paths.
     let place = folder.path().canonicalize()?;
