@@ -3,7 +3,8 @@
 # make check     within a minute: format, lints and unit tests of what changed (PACKAGE=coherence: of that), and the documents
 # make test      installs what is missing; within ten minutes a verdict: lints, documents, all unit tests, bounded models, and one
 #                trial of each subject in a real server; TESTS="ddl memory" runs all trials of some subjects instead
-# make test-full every trial, canary and schedule, the servers' own suites in part; leaves evidence/<commit>.json
+# make test-full all trials, canaries and schedules, the servers' own suites in part; leaves evidence/<commit>.json. Some trials run
+#                on one server of two: TURN=1 on the other one than TURN=2
 # make tables    writes the tables of docs/evidence/reliability.md from the evidence of a whole run: EVIDENCE=evidence/....json
 # make mutants   changes about 60 expressions of coherence, engine and plugin, one at a time, and says which the tests do not notice, in
 #                some hours: SEED=7 chooses others, SAMPLE=20 fewer
@@ -63,7 +64,7 @@ test:
 	scripts/test $(TESTS)
 
 test-full:
-	scripts/test full
+	scripts/test full $(if $(TURN),--turn $(TURN))
 
 mutants:
 	SEED=$(SEED) SAMPLE=$(SAMPLE) scripts/mutants

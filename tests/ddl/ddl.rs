@@ -26,7 +26,7 @@ pub fn suite() -> Suite {
         .each("rename", rename)
         .each("import_of_an_older_copy", import)
         .each("indexes", indexes)
-        .in_turn("bulk_load", bulk_load)
+        .each("bulk_load", bulk_load)
         .each("many_tables_and_few_open_files", few_open_files)
         .in_turn("partitions", partitions)
         .each("temporary_tables", temporary_tables)

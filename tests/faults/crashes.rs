@@ -25,8 +25,8 @@ pub fn suite() -> Suite {
         .each("data_disk_loses_power", data_disk_loses_power)
         .each("cache_disk_loses_power", cache_disk_loses_power)
         .in_turn(
-            "a_cache_that_outlives_power_loss_loses_updates",
-            a_cache_that_outlives_power_loss_loses_updates,
+            "a_cache_that_outlives_power_loss_is_noticed",
+            a_cache_that_outlives_power_loss_is_noticed,
         )
 }
 
@@ -298,7 +298,7 @@ fn cache_disk_loses_power(place: &Place) -> Outcome {
 /// A cached page is newer than in the data file, whose disk then loses the write. A cache that survived the power loss would
 /// serve that page to recovery. Recovery would consider the log record applied, the page would never be written, and the update
 /// would be lost. The canary library is such a cache and loses updates; the product does not.
-fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
+fn a_cache_that_outlives_power_loss_is_noticed(place: &Place) -> Outcome {
     let volume = data_disk(place)?;
     let without = || {
         // The canary library intercepts synchronous calls only.

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mysql::{self, prelude::Queryable};
 use integration_tests::trace::{self, CREATE_FUNCTION, Recording, ask, hook_mode};
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, verification};
+use integration_tests::{Outcome, Place, Server, Suite, note, sql, verification};
 
 const CACHE: u64 = 64 << 20;
 /// Rows of 1,000 bytes: three times the pool.
@@ -16,16 +16,11 @@ const ROWS: u32 = 24_000;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("recording")
-        .in_turn("off_and_installed_at_run_time", off_at_run_time)
-        .with(
-            Flavour::MariaDb118,
-            "off_and_installed_at_run_time",
-            off_at_run_time,
-        )
+        .all("off_and_installed_at_run_time", off_at_run_time)
         .in_turn("off_and_loaded_early", off_early)
         .in_turn("on_and_loaded_early", on_early)
-        .in_turn("on_and_installed_at_run_time", on_at_run_time)
-        .in_turn("without_native_asynchronous_io", without_asynchronous_io)
+        .each("on_and_installed_at_run_time", on_at_run_time)
+        .each("without_native_asynchronous_io", without_asynchronous_io)
         .in_turn("small_pages", small_pages)
         .in_turn("ends_by_itself", ends_by_itself)
         .in_turn("one_at_a_time", one_at_a_time)

@@ -31,7 +31,7 @@ pub fn suite() -> Suite {
     Suite::new("image")
         .in_turn("the_machine_restarts", the_machine_restarts)
         .in_turn("damaged", damaged)
-        .in_turn("other_runs", other_runs)
+        .each("other_runs", other_runs)
         .in_turn("whoever_does_not_use_it", whoever_does_not_use_it)
         .in_turn("a_disk_without_room", a_disk_without_room)
         .in_turn("a_disk_that_fails", a_disk_that_fails)

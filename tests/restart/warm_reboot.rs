@@ -35,7 +35,7 @@ pub fn suite() -> Suite {
             "without_the_fence_it_is_noticed",
             without_the_fence,
         )
-        .in_turn("files_replaced", files_replaced)
+        .each("files_replaced", files_replaced)
         .in_turn("an_older_image", an_older_image)
         .each("a_log_elsewhere", a_log_elsewhere)
 }

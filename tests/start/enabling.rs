@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, note, place, sql, trace};
+use integration_tests::{
+    Flavour, Options, Outcome, Place, Server, Suite, mounts, note, place, sql, trace,
+};
 
 /// Rows of 1,000 bytes: five times the pool.
 const ROWS: u32 = 40_000;
@@ -26,7 +28,8 @@ pub fn suite() -> Suite {
             asked_for_before_it_is_set_up,
         )
         .each("loaded_from_the_plugin_table", loaded_from_the_plugin_table)
-        .in_turn(
+        .with(
+            Flavour::MariaDb1011,
             "installed_on_a_server_that_libaio_serves",
             installed_with_libaio,
         )
@@ -36,7 +39,7 @@ pub fn suite() -> Suite {
         )
         .in_turn("several_devices", several_devices)
         .with(
-            integration_tests::Flavour::MariaDb1011,
+            Flavour::MariaDb1011,
             "a_server_that_changed_its_user",
             a_server_that_changed_its_user,
         )

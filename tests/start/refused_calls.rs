@@ -52,7 +52,7 @@ pub fn suite() -> Suite {
         .each("all_asynchronous_requests", all_asynchronous_requests)
         // MySQL uses no io_uring.
         .with(Flavour::MariaDb1011, "io_uring", rings)
-        .in_turn(
+        .each(
             "no_asynchronous_requests_left",
             no_asynchronous_requests_left,
         )

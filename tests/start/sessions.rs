@@ -36,7 +36,7 @@ const REFUSALS: [&str; 7] = [
 pub fn suite() -> Suite {
     Suite::new("sessions")
         .each("a_setting_just_before_on", a_setting_just_before_on)
-        .in_turn(
+        .each(
             "a_setting_between_check_and_assignment",
             a_setting_between_check_and_assignment,
         )

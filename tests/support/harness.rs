@@ -4,7 +4,7 @@
 //! `BPE_TEST_REPORT` names; `crates/test-runner` shows them at the end.
 //!
 //! `make test` runs the first test of each subject: it takes seconds, and checks the subject's main promise. A test on several
-//! servers runs on all of them in the full tier, unless the server is only its load ([`Suite::in_turn`]).
+//! servers runs on all of them in the full tier, except those of [`Suite::in_turn`].
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -53,7 +53,7 @@ pub fn skip_allowed(reason: impl Into<String>) -> anyhow::Error {
 /// Servers that CI must have. MariaDB 11.8, and 11.4 as its vendor builds it, are tested where available.
 const REQUIRED: [Flavour; 2] = [Flavour::MariaDb1011, Flavour::MySql97];
 
-/// The kind of a trial of which the full tier runs one of two servers. `--list` prints it before the name.
+/// Kind of the trials of [`Suite::in_turn`]. `--list` prints it before the name.
 const IN_TURN: &str = "in turn";
 
 thread_local! {
@@ -113,8 +113,8 @@ impl Suite {
             .fold(self, |suite, flavour| suite.with(flavour, name, test))
     }
 
-    /// The same for a test whose outcome does not depend on code that differs between the servers. The full tier runs it on one
-    /// of them, and the next time on the other.
+    /// A test for the same two servers, of code that does not differ between them. The full tier runs it on one of them. The number
+    /// of commits determines which one.
     pub fn in_turn(self, name: &str, test: fn(&Place) -> Outcome) -> Suite {
         let (own, mut suite) = (self.trials.len(), self.each(name, test));
         let trials = suite.trials.drain(own..).collect::<Vec<_>>();

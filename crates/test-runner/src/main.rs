@@ -130,7 +130,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         ));
         if all_canaries {
             report.say(&format!(
-                "Coherence or the restart changed since {}: all canaries run.",
+                "Coherence or the restart changed since {}: every canary runs, on one server at least.",
                 arguments.base
             ));
         }

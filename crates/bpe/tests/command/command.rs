@@ -45,7 +45,7 @@ pub fn suite() -> Suite {
         .in_turn("what_failed_is_tried_again", what_failed_is_tried_again)
         .each("without_option_folder", without_option_folder)
         .each("disable_tells_of_other_files", disable_tells_of_other_files)
-        .in_turn("doctor_tells", doctor_tells)
+        .each("doctor_tells", doctor_tells)
         .in_turn(
             "doctor_tells_of_the_page_cache",
             doctor_tells_of_the_page_cache,
@@ -71,7 +71,7 @@ pub fn suite() -> Suite {
             a_server_that_hangs,
         )
         .in_turn("verify_compares", verify_compares)
-        .in_turn(
+        .each(
             "defaults_of_sessions_change_nothing",
             defaults_of_sessions_change_nothing,
         )
