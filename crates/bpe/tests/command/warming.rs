@@ -636,7 +636,8 @@ fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
     })
 }
 
-/// Loading pauses for a second when the server itself reads more than half of what is allowed: at one read a second, any read.
+/// Whether a list is being loaded. A load pauses for a second after the server's own reads exceed half of the limit. At one
+/// read per second, a single read does.
 fn is_loading(server: &Server) -> anyhow::Result<bool> {
     let listed = sql::summary_figure(server, "/warm/listed")?;
     let state = sql::status(server, "warm_state")?;

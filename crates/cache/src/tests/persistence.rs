@@ -561,7 +561,7 @@ fn kill_again_and_again(kills: u32, careless: bool) -> u64 {
         ]);
         command
             .env(PLACE, memory.path())
-            // It removes none of its temporary directories.
+            // A killed process leaves its temporary directories.
             .env("TMPDIR", memory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
