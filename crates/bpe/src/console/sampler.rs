@@ -140,6 +140,8 @@ impl<'a> Sampler<'a> {
         if self.failures > 0 {
             self.facts_in = 0;
         }
+        // The comparison may end between the answer and its use.
+        let was_comparing = self.server.is_comparing();
         let figures = self.observer.figures()?;
         self.look_at_facts()?;
         self.look_at_place()?;
@@ -151,7 +153,7 @@ impl<'a> Sampler<'a> {
         }
         // `None`: the first poll, or the first one after a restart.
         if let Some(figures) = figures {
-            self.compare(&figures);
+            self.compare(&figures, was_comparing);
             self.server.show_figures(figures);
         }
         Ok(())
@@ -199,11 +201,13 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Logs state changes since the previous poll.
-    fn compare(&mut self, figures: &Figures) {
+    /// Logs state changes since the previous poll. `was_comparing`: a comparison ran when the server was asked; it changes the state
+    /// itself.
+    fn compare(&mut self, figures: &Figures, was_comparing: bool) {
         let state = (figures.state.clone(), figures.state_reason.clone());
         let first = self.before.state.is_none();
-        let compared = self.server.is_comparing() && ["active", "bypass"].contains(&&*state.0);
+        let compared = was_comparing || self.server.is_comparing();
+        let compared = compared && ["active", "bypass"].contains(&&*state.0);
         if self.before.state.as_ref() != Some(&state) && !compared {
             let level = match (state.0.as_str(), state.1.is_empty()) {
                 ("failed", _) => Level::Error,
