@@ -624,6 +624,7 @@ fn cache_made_anew(server: &Server, bytes: u64) -> Outcome {
 
 /// As [`loads`], while the command runs.
 fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
+    let before = reads(server)?;
     sql::wait_until("it loads", Duration::from_secs(100), || {
         if let Some(status) = command.try_wait()? {
             let mut said = String::new();
@@ -632,21 +633,28 @@ fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
             }
             anyhow::bail!("{status}: {said}");
         }
-        is_loading(server)
+        Ok(reads(server)? > before)
     })
+}
+
+/// Waits for reads of a load that is going on. The state alone does not tell: a load waits up to a minute after a switch.
+fn loads(server: &Server) -> Outcome {
+    let before = reads(server)?;
+    sql::wait_until("it loads", Duration::from_secs(100), || {
+        Ok(reads(server)? > before)
+    })
+}
+
+/// Reads of the data disk that loads have made.
+fn reads(server: &Server) -> anyhow::Result<u64> {
+    Ok(sql::summary_figure(server, "/warm/reads")?)
 }
 
 /// Whether a list is being loaded. A load pauses for a second after the server's own reads exceed half of the limit. At one
 /// read per second, a single read does.
 fn is_loading(server: &Server) -> anyhow::Result<bool> {
-    let listed = sql::summary_figure(server, "/warm/listed")?;
     let state = sql::status(server, "warm_state")?;
-    Ok(listed > 0 && ["loading", "paused"].contains(&state.as_str()))
-}
-
-/// Waits until a list is there and is not loaded yet.
-fn loads(server: &Server) -> Outcome {
-    sql::wait_until("it loads", Duration::from_secs(100), || is_loading(server))
+    Ok(["loading", "paused"].contains(&state.as_str()))
 }
 
 /// All cached pages match the data files.
