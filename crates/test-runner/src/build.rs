@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use crate::pool;
 use crate::report::Report;
-use crate::steps::{self, Load, Step, cargo};
-use crate::trials::Trial;
+use crate::steps::{self, Load, Step, Trial, cargo};
 
 /// A program built by cargo.
 #[derive(Clone, Debug)]

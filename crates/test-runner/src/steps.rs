@@ -1,4 +1,4 @@
-//! Steps other than trials, and their tiers.
+//! What a run consists of; steps other than trials, and their tiers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,28 @@ pub struct Step {
     pub is_canary: bool,
     /// It needs `dist/`.
     pub needs_dist: bool,
+}
+
+/// Start of the line that `--list` prints for a trial which the full tier runs on one of two servers.
+const IN_TURN: &str = "[in turn] ";
+
+/// A trial, as its program lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// `subject::server::...`
+    pub name: String,
+    /// The full tier runs it on one of two servers.
+    pub in_turn: bool,
+}
+
+impl Trial {
+    pub fn of(listed: &str) -> Trial {
+        let name = listed.strip_prefix(IN_TURN);
+        Trial {
+            name: name.unwrap_or(listed).to_owned(),
+            in_turn: name.is_some(),
+        }
+    }
 }
 
 /// Result of a step.
@@ -222,7 +244,10 @@ pub fn all() -> Vec<Step> {
             &server_argument,
             "ARGS=--quick --in-memory",
         ];
-        Step::new(format!("server-suites::{server}"), "make", &arguments).with_dist()
+        // Beside other steps, tests of the suites fail and are repeated, which takes twice the processor time.
+        Step::new(format!("server-suites::{server}"), "make", &arguments)
+            .load(Load::Alone)
+            .with_dist()
     };
     vec![
         Step::new(
@@ -319,11 +344,10 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
 
 /// Steps that compile, unit tests, which find faults early, and subjects whose trials take one to ten minutes, the longest
 /// first. They start first, so that no long step remains at the end.
-const LONG: [&str; 38] = [
+const LONG: [&str; 37] = [
     "interleavings",
     "unit-tests",
     "model",
-    "server-suites",
     "hostile",
     "disk_incidents",
     "replication",

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use fnv::FnvHasher;
 
 use crate::build::Programs;
-use crate::steps::{Load, Step, When};
+use crate::steps::{Load, Step, Trial, When};
 
 /// Selection of a tier.
 #[derive(Clone, Debug)]
@@ -22,34 +22,6 @@ pub enum Choice {
 
 /// Servers of most subjects' trials, alternating.
 const SERVERS: [&str; 2] = ["mariadb-10.11", "mysql-9.7"];
-
-/// Start of the line that `--list` prints for a trial which the full tier runs on one of two servers.
-const IN_TURN: &str = "[in turn] ";
-
-/// A trial, as its program lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trial {
-    /// `subject::server::...`
-    pub name: String,
-    in_turn: bool,
-}
-
-impl Trial {
-    pub fn of(listed: &str) -> Trial {
-        let name = listed.strip_prefix(IN_TURN);
-        Trial {
-            name: name.unwrap_or(listed).to_owned(),
-            in_turn: name.is_some(),
-        }
-    }
-
-    /// Whether its server is the one of this turn.
-    fn is_in_turn(&self, turn: u64) -> bool {
-        let name = Name::of(&self.name);
-        let server = SERVERS[((name.number() / 6 + turn) % 2) as usize];
-        !self.in_turn || name.server == Some(server)
-    }
-}
 
 /// Subjects of the full tier only: they take minutes, several servers or a browser.
 const FULL_ONLY: [&str; 8] = [
@@ -99,6 +71,13 @@ impl<'a> Name<'a> {
     }
 }
 
+/// Whether a trial's server is the one of this turn.
+fn is_in_turn(trial: &Trial, turn: u64) -> bool {
+    let name = Name::of(&trial.name);
+    let server = SERVERS[((name.number() / 6 + turn) % 2) as usize];
+    !trial.in_turn || name.server == Some(server)
+}
+
 /// A trial whose rule is disabled, which the trial must detect.
 fn is_canary(name: &str) -> bool {
     name.ends_with("is_noticed") || name.starts_with("canary::") || name.contains("_is_noticed_")
@@ -127,13 +106,13 @@ impl Choice {
                 let takes = |trial: &Trial| {
                     let is_of_the_sixth = Name::of(&trial.name).number() % 6 == turn % 6;
                     let is_taken = is_of_the_sixth || *all_canaries && is_canary(&trial.name);
-                    first.contains(&trial) || is_taken && trial.is_in_turn(turn / 6)
+                    first.contains(&trial) || is_taken && is_in_turn(trial, turn / 6)
                 };
                 trials.iter().filter(|trial| takes(trial)).collect()
             }
             Choice::All { turn } => trials
                 .iter()
-                .filter(|trial| trial.is_in_turn(*turn))
+                .filter(|trial| is_in_turn(trial, *turn))
                 .collect(),
             Choice::Subjects(subjects) => trials
                 .iter()
