@@ -105,8 +105,8 @@ impl std::fmt::Display for Counts {
 enum Stop {
     /// The server went away or refused a statement.
     Server(mysql::Error),
-    /// A row has a wrong version or wrong bytes.
-    Wrong(String),
+    /// A row has a wrong version or wrong bytes, or the server is stuck.
+    Wrong(anyhow::Error),
 }
 
 impl From<mysql::Error> for Stop {
@@ -265,7 +265,7 @@ impl Ledger {
         for stop in stops {
             match stop {
                 // A wrong row is the more specific error.
-                Stop::Wrong(what) => anyhow::bail!("{what}"),
+                Stop::Wrong(what) => return Err(what),
                 Stop::Server(error) => lost = Some(error),
             }
         }
@@ -302,7 +302,7 @@ impl Ledger {
         server.kill();
         for stop in stops {
             if let Stop::Wrong(what) = stop {
-                anyhow::bail!("{what}");
+                return Err(what);
             }
         }
         Ok(counts)
@@ -329,7 +329,8 @@ impl Ledger {
             let first = !failed.swap(true, Ordering::Relaxed);
             match stop {
                 Stop::Server(error) if first && stuck::is_timeout(&error) => {
-                    Some(Stop::Wrong(stuck::report(server)))
+                    let report = stuck::report(server);
+                    Some(Stop::Wrong(anyhow::Error::new(error).context(report)))
                 }
                 other => Some(other),
             }
@@ -354,7 +355,7 @@ impl Ledger {
                     .into_iter()
                     .filter_map(|worker| match worker.join() {
                         Ok(stop) => stop,
-                        Err(_) => Some(Stop::Wrong("a client panicked".into())),
+                        Err(_) => Some(Stop::Wrong(anyhow::anyhow!("a client panicked"))),
                     })
                     .collect();
                 (stops, meanwhile)
@@ -432,7 +433,7 @@ impl Ledger {
             {
                 Ok(())
             }
-            Some((version, bytes)) => Err(Stop::Wrong(format!(
+            Some((version, bytes)) => Err(Stop::Wrong(anyhow::anyhow!(
                 "a wrong row: {}.t{table} id {id} has version {version}, but {expected} was committed; its bytes are {}",
                 self.database,
                 if bytes == pad(table, id, version, self.width) {
@@ -441,7 +442,7 @@ impl Ledger {
                     "of neither"
                 }
             ))),
-            None => Err(Stop::Wrong(format!(
+            None => Err(Stop::Wrong(anyhow::anyhow!(
                 "a missing row: {}.t{table} id {id}",
                 self.database
             ))),
@@ -491,7 +492,7 @@ impl Ledger {
         while go_on() {
             let sum = self.sum(&mut connection)?;
             if sum != self.money() {
-                return Err(Stop::Wrong(format!(
+                return Err(Stop::Wrong(anyhow::anyhow!(
                     "the money does not sum up: {sum} instead of {}",
                     self.money()
                 )));

@@ -43,14 +43,18 @@ pub fn is_timeout(error: &mysql::Error) -> bool {
 /// The load noticed nothing (`unnoticed` says so), or a statement had no answer in time.
 pub fn noticed(load: anyhow::Result<()>, unnoticed: &'static str) -> anyhow::Result<anyhow::Error> {
     let error = load.err().context(unnoticed)?;
-    let timed_out = error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref())
-        .any(is_timeout);
-    if timed_out {
+    if has_no_answer(&error) {
         return Err(error.context("a missing answer proves nothing"));
     }
     Ok(error)
+}
+
+/// Whether a test failed because a statement had no answer in time.
+pub fn has_no_answer(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref())
+        .any(is_timeout)
 }
 
 /// The statements in progress, and the stacks of the server's threads; those in the plugin come first.
