@@ -116,11 +116,10 @@ impl Suite {
     /// A test for the same two servers, of code that does not differ between them. The full tier runs it on one of them. The number
     /// of commits determines which one.
     pub fn in_turn(self, name: &str, test: fn(&Place) -> Outcome) -> Suite {
-        let (own, mut suite) = (self.trials.len(), self.each(name, test));
-        let trials = suite.trials.drain(own..).collect::<Vec<_>>();
-        suite
-            .trials
-            .extend(trials.into_iter().map(|trial| trial.with_kind(IN_TURN)));
+        let (before, mut suite) = (self.trials.len(), self.each(name, test));
+        for trial in suite.trials.split_off(before) {
+            suite.trials.push(trial.with_kind(IN_TURN));
+        }
         suite
     }
 

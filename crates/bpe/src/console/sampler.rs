@@ -153,7 +153,7 @@ impl<'a> Sampler<'a> {
         }
         // `None`: the first poll, or the first one after a restart.
         if let Some(figures) = figures {
-            self.compare(&figures, was_comparing);
+            self.compare(&figures, was_comparing || self.server.is_comparing());
             self.server.show_figures(figures);
         }
         Ok(())
@@ -201,13 +201,12 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Logs state changes since the previous poll. `was_comparing`: a comparison ran when the server was asked; it changes the state
+    /// Logs state changes since the previous poll. `was_comparing`: a comparison ran at some time of this poll, and changed the state
     /// itself.
     fn compare(&mut self, figures: &Figures, was_comparing: bool) {
         let state = (figures.state.clone(), figures.state_reason.clone());
         let first = self.before.state.is_none();
-        let compared = was_comparing || self.server.is_comparing();
-        let compared = compared && ["active", "bypass"].contains(&&*state.0);
+        let compared = was_comparing && ["active", "bypass"].contains(&&*state.0);
         if self.before.state.as_ref() != Some(&state) && !compared {
             let level = match (state.0.as_str(), state.1.is_empty()) {
                 ("failed", _) => Level::Error,
