@@ -84,8 +84,9 @@ fn compressed_tables(place: &Place) -> Outcome {
             &format!("ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE={size}"),
         )?;
         let before = sql::figure(&server, "hits")?;
-        for version in 1..=2u64 {
-            sql::run(&server, &[&format!("UPDATE {table} SET v = v + 1")])?;
+        // The last round changes nothing, and reads pages that the one before it has cached.
+        for version in [1, 2, 2u64] {
+            sql::run(&server, &[&format!("UPDATE {table} SET v = {version}")])?;
             sql::read_all(&mut connection, "d.wide", 7000)?;
             let (ids, versions) = sql::read_all(&mut connection, &table, ROWS)?;
             ensure!(ids == u64::from(ROWS) * u64::from(ROWS + 1) / 2);

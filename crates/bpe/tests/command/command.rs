@@ -1170,7 +1170,7 @@ fn permissions(_: &Place) -> Outcome {
     host.unchanged_since(&before)?;
     host.server.take().context("a server")?.stop()?;
     let options = place.options().user("nobody");
-    let options = options.plugin(library::library()?, "bpe", Load::BySql);
+    let options = options.plugin(place.library()?, "bpe", Load::BySql);
     host.server = Some(place.start(options)?);
     let closed = place.root().join("closed");
     fs::create_dir(&closed)?;
