@@ -10,7 +10,7 @@ use crate::steps::{Load, Step, Trial, When};
 /// Selection of a tier.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// The first trial of each subject, alternately on one server or the other.
+    /// The first trial of each subject and all of [`SHORT`], alternately on one server or the other.
     One { turn: u64 },
     /// `One`, and every sixth of all.
     Sixth { turn: u64, all_canaries: bool },
@@ -35,6 +35,9 @@ const FULL_ONLY: [&str; 8] = [
     "experience",
 ];
 
+/// Subjects of trials that take a second or two, most of them refusals, whose code nothing else runs.
+const SHORT: [&str; 3] = ["bad_input", "messages", "reports"];
+
 /// Parts of a trial's name.
 struct Name<'a> {
     subject: &'a str,
@@ -58,6 +61,12 @@ impl<'a> Name<'a> {
                 rest,
             },
         }
+    }
+
+    /// The trials of a group stand for each other in `make test`.
+    fn group(&self) -> (&'a str, Option<&'a str>) {
+        let is_short = SHORT.contains(&self.subject);
+        (self.subject, is_short.then_some(self.rest))
     }
 
     /// A number that is the same on all hosts, and for all servers.
@@ -100,13 +109,13 @@ impl Choice {
     /// The selected trials of a program, in its order.
     fn takes_of<'a>(&self, trials: &'a [Trial]) -> Vec<&'a Trial> {
         match self {
-            Choice::One { turn } => first_of_each_subject(trials, *turn),
+            Choice::One { turn } => few(trials, *turn),
             Choice::Sixth { turn, all_canaries } => {
-                let first = first_of_each_subject(trials, *turn);
+                let few = few(trials, *turn);
                 let takes = |trial: &Trial| {
                     let is_of_the_sixth = Name::of(&trial.name).number() % 6 == turn % 6;
                     let is_taken = is_of_the_sixth || *all_canaries && is_canary(&trial.name);
-                    first.contains(&trial) || is_taken && is_in_turn(trial, turn / 6)
+                    few.contains(&trial) || is_taken && is_in_turn(trial, turn / 6)
                 };
                 trials.iter().filter(|trial| takes(trial)).collect()
             }
@@ -126,14 +135,14 @@ impl Choice {
     }
 }
 
-/// The first trial of each subject, on the server whose turn it is if the trial exists for that.
-fn first_of_each_subject(trials: &[Trial], turn: u64) -> Vec<&Trial> {
+/// The first trial of each subject and all of [`SHORT`], on the server whose turn it is if the trial exists for that.
+fn few(trials: &[Trial], turn: u64) -> Vec<&Trial> {
     let mut chosen: Vec<&Trial> = Vec::new();
     for trial in trials {
         let name = Name::of(&trial.name);
         let is_chosen = chosen
             .iter()
-            .any(|other| Name::of(&other.name).subject == name.subject);
+            .any(|other| Name::of(&other.name).group() == name.group());
         if is_chosen || FULL_ONLY.contains(&name.subject) {
             continue;
         }
@@ -216,6 +225,25 @@ mod tests {
             ];
             assert_eq!(names(chosen), expected);
         }
+    }
+
+    #[test]
+    fn short_trials_all_run_on_the_server_in_turn() {
+        let trials: Vec<Trial> = [
+            "bad_input::mariadb-10.11::sizes",
+            "bad_input::mysql-9.7::sizes",
+            "[in turn] bad_input::mysql-9.7::links",
+            "[in turn] bad_input::mariadb-10.11::links",
+            "bad_input::mariadb-10.11::imports_missing",
+        ]
+        .map(Trial::of)
+        .into();
+        let expected = [
+            "bad_input::mysql-9.7::sizes",
+            "bad_input::mysql-9.7::links",
+            "bad_input::mariadb-10.11::imports_missing",
+        ];
+        assert_eq!(names(Choice::One { turn: 1 }.takes_of(&trials)), expected);
     }
 
     #[test]

@@ -176,3 +176,75 @@ pub fn totals(figures: &Statistics, is_persisted: bool) -> Option<String> {
         figures.device_errors,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use coherence::proof::Rejection;
+
+    use super::*;
+
+    #[test]
+    fn a_result_gives_the_share_that_was_kept_and_three_reasons() {
+        let mut result = Recovered {
+            pages: 900,
+            dropped: 100,
+            ..Recovered::default()
+        };
+        assert_eq!(
+            recovery_result(&result, false),
+            "90 % of the cache was kept over the restart"
+        );
+        // Files that were removed have no reason.
+        result.rejected = (5, 400);
+        assert_eq!(
+            recovery_result(&result, true),
+            "50 % of the cache was kept over the machine's restart or the remount; 5 files are not proven, and their pages are \
+             loaded anew"
+        );
+        for name in ["a.ibd", "b.ibd", "c.ibd", "d.ibd"] {
+            result.reasons.push((name.into(), Rejection::Changed));
+        }
+        let text = recovery_result(&result, true);
+        let (_, reasons) = text.split_once("loaded anew, among them ").unwrap();
+        assert_eq!(
+            reasons
+                .matches("was changed while the server was down")
+                .count(),
+            3,
+            "{reasons}"
+        );
+        // Nothing was recovered.
+        assert!(recovery_result(&Recovered::default(), false).starts_with("0 % "));
+    }
+
+    #[test]
+    fn a_state_has_its_reason() {
+        let no_thread = || Some("no thread".to_owned());
+        for (shown, why, state, text) in [
+            (Shown::Off, no_thread(), State::Disabled, ""),
+            (Shown::Pending, None, State::Disabled, "being switched on"),
+            (Shown::Pending, no_thread(), State::Failed, "no thread"),
+            (Shown::On, None, State::Active, ""),
+            (Shown::Passive("unseen"), None, State::Passive, "unseen"),
+            (Shown::Failed("no room"), None, State::Failed, "no room"),
+            (Shown::Broken, None, State::Failed, PANIC),
+        ] {
+            assert_eq!(state_text(shown, why), (state, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn every_refusal_says_what_a_client_can_do_or_why() {
+        for (refused, part) in [
+            (Refused::Why("no room".into()), "no room"),
+            (Refused::Busy, "try again"),
+            (Refused::Overtaken, "another session"),
+            (Refused::Broken, "restart the server"),
+            (Refused::NotInstalled, "only its function"),
+            (Refused::Unseen("libaio".into()), "cannot be seen: libaio"),
+        ] {
+            let text = refusal_text(refused);
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
