@@ -26,8 +26,8 @@ const CHANGED: &str = "it was changed while the server was down";
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("warm_events")
-        .in_turn("files_touched", files_touched)
         .each("rejected_files_are_loaded", rejected_files_are_loaded)
+        .in_turn("files_touched", files_touched)
         .in_turn(
             "a_server_that_believes_everything_is_noticed",
             a_server_that_believes_everything_is_noticed,
