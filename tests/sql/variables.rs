@@ -16,9 +16,9 @@ const CACHE: u64 = 64 << 20;
 /// The tests of this subject.
 pub fn suite() -> Suite {
     Suite::new("variables")
-        .all("reports", reported)
         .all("listed_with_defaults", listed_with_defaults)
         .all("status", status)
+        .all("reports", reported)
         .all("reports_without_a_function", reported_by_variable)
         .in_turn("one_bad_path_of_several", one_bad_path_of_several)
         .in_turn("a_small_disk_beside_a_large_one", small_beside_large)

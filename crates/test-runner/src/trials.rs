@@ -35,8 +35,8 @@ const FULL_ONLY: [&str; 8] = [
     "experience",
 ];
 
-/// Subjects of trials that take a second or two, most of them refusals, whose code nothing else runs.
-const SHORT: [&str; 3] = ["bad_input", "messages", "reports"];
+/// Subjects of trials that take a few seconds each, and run code that nothing else runs, such as refusals.
+const SHORT: [&str; 4] = ["bad_input", "messages", "reports", "variables"];
 
 /// Parts of a trial's name.
 struct Name<'a> {
