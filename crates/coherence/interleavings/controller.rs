@@ -352,10 +352,14 @@ fn without_a_clock() {
 
 #[test]
 fn what_was_said_last_is_reached() {
-    let minds = explore("two minds", two_minds);
+    // A hit is rare here: the few schedules of `make test` may have none.
+    let minds = (0..10)
+        .map(|_| explore("two minds", two_minds))
+        .find(|minds| minds["hits"] > 0)
+        .expect("a hit in ten explorations");
     let settings = explore("other settings", other_settings);
     explore("rebuild", a_rebuild);
-    assert!(minds["on"] > 0 && minds["off"] > 0 && minds["hits"] > 0);
+    assert!(minds["on"] > 0 && minds["off"] > 0);
     assert!(settings["on"] > 0);
 }
 
