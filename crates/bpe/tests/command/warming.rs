@@ -487,7 +487,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     note(cut.lines().collect::<Vec<_>>().join("; "));
     let loaded = sql::figure(&second, "warm_pages_loaded")?;
     ensure!(
-        loaded + recovered > 400,
+        loaded > 0 && loaded + recovered > 400,
         "{loaded} loaded, {recovered} cached before"
     );
     is_right(&second)?;
